@@ -1,7 +1,7 @@
-"""PEP 517 build backend: hatchling, but with dependencies that depend on what is built.
+"""PEP 517 build backend: hatchling, with dependencies that depend on the kind of build.
 
-While a front end resolves an installation from a checkout, the runtime and the plugins are named by their folders in that checkout.
-In a distribution to publish, they are named by version: in source distributions, and in wheels whose metadata the front end did not
+For an installation from a checkout, dependencies name the folders of the runtime and the plugins in the checkout. For a
+distribution to publish, dependencies name versions: in source distributions, and in wheels whose metadata the front end did not
 request beforehand. An editable installation does not depend on the runtime: a copy of `inlaid` in site-packages would shadow the
 sources.
 """
@@ -19,19 +19,19 @@ from hatchling import build as _hatchling
 from hatchling.build import *  # noqa: F403
 
 RELEASE, EDITABLE = "INLAID_RELEASE", "INLAID_EDITABLE"
-"""Environment variables that make `hatch_build.py` name versions, or tell it that the installation is editable. A front end runs
-each hook in a separate process, so the setting ends with the hook."""
+"""Environment variables for `hatch_build.py`: dependencies name versions; the installation is editable. A front end runs each hook
+in a separate process, so a setting ends with the hook."""
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
-    """PEP 517 hook. The extras of a source distribution name plugins by version."""
+    """Build a source distribution (PEP 517 hook). Its extras name plugins by version."""
     os.environ[RELEASE] = "1"
     return _hatchling.build_sdist(sdist_directory, config_settings)
 
 
 def build_wheel(wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None) -> str:
-    """PEP 517 hook. A front end that installs passes the directory of the metadata that it prepared, which the wheel must repeat.
-    Without one, the wheel is for distribution, and its extras name plugins by version."""
+    """Build a wheel (PEP 517 hook). A front end that installs passes the directory of prepared metadata, which the wheel must
+    repeat. Without `metadata_directory`, the wheel is for distribution, and its extras name plugins by version."""
     if metadata_directory is None:
         os.environ[RELEASE] = "1"
     return _hatchling.build_wheel(wheel_directory, config_settings, metadata_directory)

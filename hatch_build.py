@@ -1,8 +1,8 @@
-"""Define the dependencies and the extras: one per plugin folder, and `conformance`, `cost` and `tflite`.
+"""Defines the dependencies and the extras of `inlaid`: one extra per plugin folder, and `conformance`, `cost` and `tflite`.
 
-In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs from the checkout.
-In source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes
-the modules of the runtime, so it depends on what the runtime depends on.
+In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs from the checkout. In
+source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes the
+modules of the runtime, so it has the dependencies of the runtime instead.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ class CustomMetadataHook(MetadataHookInterface):
 
 
 def _project(folder: Path) -> dict[str, Any]:
-    """The project table of a folder."""
+    """Return the project table of a folder."""
     project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return project

@@ -1,8 +1,7 @@
 """Collects the files of the runtime from the source trees of `inlaid` and of the plugins.
 
-The source tree stays whole: the runtime consists of what the builds of `inlaid` and of the plugins exclude, the table
-`tool.hatch.build.exclude` of each `pyproject.toml`. A source distribution holds these files in the same folders as a checkout, and
-nothing else beside them.
+The runtime consists of the files that the builds of `inlaid` and of the plugins exclude: the table `tool.hatch.build.exclude` of
+each `pyproject.toml`. A source distribution has only these files, in the same folders as a checkout.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Adds the files to what is built."""
+    """Adds the runtime's files to a build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling before it builds; an editable installation points at the folders instead (`dev-mode-dirs`)."""
+        """Add the files to `build_data`. Called by hatchling before a build. An editable installation refers to folders instead
+        (`dev-mode-dirs`)."""
         if version == "editable":
             return
         root = Path(self.root)
@@ -32,13 +32,13 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """The packages of an unpacked source distribution."""
+    """Yield the packages of an unpacked source distribution."""
     yield from (folder / "core").iterdir()
     yield from folder.glob("plugins/*/src/*")
 
 
 def _excluded(checkout: Path) -> Iterator[Path]:
-    """The files and folders of a checkout that belong to the runtime."""
+    """Yield the files and folders of a checkout that belong to the runtime."""
     for project in (checkout, *sorted(checkout.glob("plugins/*"))):
         file = project / "pyproject.toml"
         if file.exists():
@@ -48,5 +48,5 @@ def _excluded(checkout: Path) -> Iterator[Path]:
 
 
 def _depth(path: Path) -> int:
-    """Folders above the packages: `core/`, or `plugins/<name>/src/`."""
+    """Count the folders above the packages: `core/`, or `plugins/<name>/src/`."""
     return 1 if path.parts[0] == "core" else 3

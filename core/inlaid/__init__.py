@@ -7,7 +7,7 @@
     outputs = executable.run({"input": array})
 
 All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only `inlaid.runtime.load` and
-the distribution `inlaid-runtime`: without the distribution `inlaid`, functions of the compiler raise `CompilerMissing`.
+the distribution `inlaid-runtime`. Without the distribution `inlaid`, functions of the compiler raise `CompilerMissing`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ __all__ = ["__version__", *_HOMES, *_PACKAGES, "te"]
 
 
 def import_part(name: str) -> Any:
-    """Import a module of Inlaid. Raises `CompilerMissing` for one of the compiler where only the runtime is installed."""
+    """Import a module of Inlaid. Raises `CompilerMissing` for a module of the compiler if only the runtime is installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

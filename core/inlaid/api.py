@@ -45,10 +45,10 @@ USUAL = ("x86",)
 
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
     """Import a model from the path of a file, its bytes, or an object such as an `onnx.ModelProto`. ONNX and TensorFlow Lite are
-    built in; plugins add other formats (`inlaid formats` lists them).
+    built in; plugins add further formats (`inlaid formats` lists all).
 
     `dims` fixes symbolic input dimensions by name (`{"batch": 1}`) or bounds them (`{"batch": (1, 64)}`). Raises
-    `ModelImportError`, `InputError` for arguments of a wrong type, and `PluginError` for a frontend that fails.
+    `ModelImportError`, `InputError` for arguments of a wrong type, and `PluginError` if a plugin's frontend fails.
     """
     return import_model(model, checked_dims(dims), default_registry())
 
@@ -71,11 +71,11 @@ def compile(
     without targets, `default_targets` apply.
 
     model
-        A `Module`, a `Function`, or what `load` accepts, to which `dims` then applies.
+        A `Module`, a `Function`, or a model as for `load`, to which `dims` then applies.
     progress
         Called as `progress(stage, done, total)`.
     fusion
-        Without it, every operator becomes a kernel, which shows what fusion brings.
+        False compiles every operator to a separate kernel, to measure the benefit of fusion.
     cache
         Read and write the user's compilation cache, keyed by the content of the model file and all options.
     precision
@@ -83,12 +83,14 @@ def compile(
         (`inlaid.passes.lower_precision` states the loss of accuracy).
     placement
         "priority" gives an operator to the first target that accepts it; "cost" minimises predicted time, transfers included;
-        "measured" does so with operators timed on their targets. Operators that no target accepts run on numpy (`reference`).
+        "measured" minimises time with operators timed on their targets. Operators that no target accepts run on numpy
+        (`reference`).
     lock
-        A file written by `inlaid partition --lock`, whose placement is used. `LockWarning` lists where it is out of date.
+        A file written by `inlaid partition --lock`, whose placement is used. `LockWarning` lists operators that would be placed
+        elsewhere without the lock.
     donate
-        Names of inputs whose buffers outputs may reuse. A scatter that updates such an input, as for a key-value cache, then
-        works in place, and the array passed in becomes the output. `DonationWarning` lists inputs that no output reuses.
+        Names of inputs whose buffers outputs may reuse. A scatter that updates a donated input, as for a key-value cache, then
+        works in place: the array passed in becomes the output. `DonationWarning` lists donated inputs that no output reuses.
     devices
         Device numbers by target kind or target, as for `inlaid.runtime.load`.
 
@@ -120,14 +122,15 @@ def build(
     cache: bool = True,
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """Compile a schedule as it is for one target that accepts loop programs, such as "x86:threads=1". No schedule rule applies.
+    """Compile a schedule unchanged for one target that accepts loop programs, such as "x86:threads=1". No schedule rule applies.
 
-    The executable has the inputs and outputs of `schedule.program`, by name, in the layouts that the schedule gives them.
-    `instructions` are tensor intrinsics used by the schedule that are not among the target's (see `intrinsics`), in the form of its
-    plugin, such as `inlaid_x86.llvm.intrinsics.Instruction`. `cache` and `devices` are as for `compile`.
+    The executable has the inputs and outputs of `schedule.program`, by name, in the schedule's layouts. `instructions` are tensor
+    intrinsics of the schedule that the target does not declare (see `intrinsics`), as objects of the plugin's class, such as
+    `inlaid_x86.llvm.intrinsics.Instruction`. `cache` and `devices` are as for `compile`.
 
-    Raises `TargetError`; `Unsupported` if the target accepts no loop programs or lacks what the schedule needs; `ScheduleError`
-    for a program that cannot be lowered, such as a register buffer indexed by a loop variable; and what the plugin raises.
+    Raises `TargetError`; `Unsupported` if the target accepts no loop programs or lacks a feature that the schedule needs;
+    `ScheduleError` for a program that cannot be lowered, such as a register buffer indexed by a loop variable; and the plugin's
+    errors.
     """
     from inlaid.driver.by_hand import build_scheduled
 
@@ -138,7 +141,7 @@ def build(
 
 def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[SizeVar, int] | None = None) -> Any:
     """Run a schedule in the interpreter, which is slow and checks every access. It permutes the iterations of parallel and
-    thread-bound loops. `arrays` are the inputs in order; `sizes` are dimensions that no input shape determines. Returns the
+    thread-bound loops. `arrays` are the inputs in order; `sizes` has the dimensions that no input shape determines. Returns the
     output, or a tuple of outputs. Raises `InputError` for arrays that do not fit, `KernelFault` for a data-dependent index out of
     range, and `ScheduleError` for a malformed program."""
     from inlaid.errors import ScheduleError, VerifyError
@@ -153,13 +156,13 @@ def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[
 
 
 def capabilities(target: str = "x86") -> Capabilities:
-    """The capabilities of a target: vector width and registers, cores, memory scopes, dtypes. Raises `TargetError`."""
+    """Return the capabilities of a target: vector width and registers, cores, memory scopes, dtypes. Raises `TargetError`."""
     registry = default_registry()
     return registry.capabilities(registry.target(_target(target)))
 
 
 def intrinsics(target: str = "x86") -> tuple[TensorIntrin, ...]:
-    """The tensor intrinsics of a target, for use in schedules. Raises `TargetError`."""
+    """Return the tensor intrinsics of a target, for use in schedules. Raises `TargetError`."""
     registry = default_registry()
     return registry.intrinsics(registry.target(_target(target)))
 
@@ -194,9 +197,9 @@ def quantize(
     settings
         See `inlaid.Quantization`.
     targets
-        Targets that run the float and the int8 model for calibration and evaluation.
+        Targets that run the float model and the int8 model for calibration and evaluation.
     for_targets
-        The first that declares a requantisation determines the model's; default: `targets`.
+        The first of these targets that declares a requantisation determines the model's; default: `targets`.
     evaluation_data
         Samples on which accuracy is measured; default: the calibration data.
 
@@ -220,8 +223,8 @@ def quantize(
 
 
 def default_targets() -> tuple[str, ...]:
-    """Targets used when none is given: x86 if it can compile here, else `reference`, with a `DefaultTargetWarning` since that
-    is slow."""
+    """Return the targets used if none is given: x86 if it can compile here, else the slow `reference`, with a
+    `DefaultTargetWarning`."""
     registry = default_registry()
     try:
         for name in USUAL:
@@ -237,7 +240,7 @@ def default_targets() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A package, and its file in the user's cache, None if it is not cached."""
+    """A compiled package. `file` is its file in the user's cache, None if it is not cached."""
 
     package: Package
     file: Path | None
@@ -262,7 +265,7 @@ def compile_file(
     change: Callable[[Module], Module] | None = None,
 ) -> Compiled:
     """Compile a model file without loading the result, or find it in the cache. `instruments` observe the graph passes. `change`
-    maps the imported module to the one to compile; its result is not cached. Other arguments and errors are as for `compile`."""
+    maps the imported module to the module to compile, which is not cached. Other arguments and errors are as for `compile`."""
     # Whether an isolated plugin fails may depend on the load of the machine, so its results are not cached.
     registry, kept = default_registry(), caches(cache and settings.isolation is None)
     targets, dims = _targets(targets), checked_dims(dims)
@@ -333,8 +336,8 @@ def estimate(
     placement: str = "priority",
     lock: str | Path | None = None,
 ) -> Report:
-    """Predict the cost of a model on targets without compiling it. The report has the total `seconds`, those of each region and
-    operator, and the placement of each operator with the reason. Arguments are as for `compile`."""
+    """Predict the cost of a model on targets without compiling it. The report has the total `seconds`, the seconds of each region
+    and operator, and the placement of each operator with the reason. Arguments are as for `compile`."""
     from inlaid.driver import cut
     from inlaid.driver.report import report_of
 
@@ -344,7 +347,7 @@ def estimate(
 
 
 def read_lock(path: str | Path | None) -> str:
-    """Read a lock file; "" without a path. Raises `InputError`."""
+    """Read a lock file. Returns "" if `path` is None. Raises `InputError`."""
     if path is None:
         return ""
     try:

@@ -1,7 +1,7 @@
 """File stores of the user's compilation cache.
 
-A `Store` maps keys, hashes of everything that a value was made from, to values. A store never makes a compilation fail: a value
-that is missing, unreadable or damaged is a cache miss, and one that cannot be written is dropped. Files are written under a
+A `Store` maps keys to values; a key is a hash of everything from which the value was made. A store never makes a compilation fail:
+a missing, unreadable or damaged value is a cache miss, and a value that cannot be written is dropped. Files are written under a
 temporary name and renamed, so that concurrent readers see a whole value or none.
 """
 
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SWITCH = "INLAID_CACHE"
-"""Environment variable that disables every cache if it is "off"."""
+"""Environment variable that disables all caches if set to "off"."""
 LAYOUT = "v1"
-"""Folder of this version of the file layout."""
+"""Folder name of this version of the file layout."""
 
 OBJECT_BYTES = 1 << 30
 MODEL_BYTES = 1 << 24
@@ -86,7 +86,7 @@ class Store:
     suffix: str = ""
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key; None if it is missing or damaged."""
+        """Return the value of a key; None if it is missing or damaged."""
         path = self._path(key)
         if path is None:
             return None
@@ -119,7 +119,7 @@ class Store:
         self._trim(path.parent)
 
     def find(self, key: str) -> Path | None:
-        """The file whose content has this SHA-256 in hexadecimal; None if it is missing or its content differs."""
+        """Return the file whose content has the SHA-256 `key` in hexadecimal; None if it is missing or its content differs."""
         path = self._path(key) if _KEY.fullmatch(key) else None
         found = None if path is None else file_digest(path)
         if path is None or found is None:
@@ -131,8 +131,8 @@ class Store:
         return path
 
     def add(self, write: Callable[[Path], None]) -> tuple[str, Path] | None:
-        """Store a file under its SHA-256, for `find`. `write` creates it at a given temporary path. Returns its key and path, None
-        if it was not stored."""
+        """Store a file under its SHA-256, for `find`. `write` creates the file at a temporary path. Returns key and path, or None
+        on failure."""
         if self.folder is None:
             return None
         temporary = self._temporary(self.folder)
@@ -154,7 +154,7 @@ class Store:
         return key, path
 
     def usage(self) -> Usage:
-        """The number of files and their bytes."""
+        """Return the number of files and their bytes."""
         sizes = [] if self.folder is None else [entry.stat().st_size for entry in _files(self.folder, self.spread)]
         return Usage(len(sizes), sum(sizes))
 
@@ -177,11 +177,11 @@ class Store:
 
     @staticmethod
     def _temporary(folder: Path) -> Path:
-        """An unused temporary name. Files left behind under such names are evicted like values."""
+        """Return an unused temporary path. Abandoned temporary files are evicted like values."""
         return folder / f".{os.urandom(8).hex()}.tmp"
 
     def _trim(self, folder: Path) -> None:
-        """Evict the least recently used files until the rest fits. Files being written are the most recent."""
+        """Evict the least recently used files until the rest fits. Files being written count as most recent."""
         facts = []
         for entry in _files(folder, 0):
             with contextlib.suppress(OSError):
@@ -215,9 +215,9 @@ class Caches:
     """All caches of a user. `folder` is None if caching is disabled, for `reason`.
 
     objects
-        Object code, by what it was compiled from: many small values.
+        Object code, by a hash of its source: many small values.
     models
-        Keys of packages, by what the model was compiled from.
+        Keys of packages, by a hash of the model, options and compiler.
     packages
         Package files, by their SHA-256.
     """
@@ -229,13 +229,13 @@ class Caches:
     packages: Store
 
     def stores(self) -> dict[str, Store]:
-        """The stores, by name."""
+        """Return the stores, by name."""
         return {"objects": self.objects, "models": self.models, "packages": self.packages}
 
 
 def caches(enabled: bool = True) -> Caches:
-    """The caches of this user, below $XDG_CACHE_HOME/inlaid or ~/.cache/inlaid. They store nothing if disabled, or if other users
-    could write to the folder, since cached code is executed."""
+    """Return the caches of this user, below $XDG_CACHE_HOME/inlaid or ~/.cache/inlaid. The caches store nothing if disabled, or if
+    other users could write to the folder, since cached code is executed."""
     folder, reason = _locate() if enabled else (None, "disabled")
     below = None if folder is None else folder / LAYOUT
     return Caches(
@@ -252,7 +252,7 @@ def _below(folder: Path | None, name: str) -> Path | None:
 
 
 def _locate() -> tuple[Path | None, str]:
-    """Locate the cache folder and create it if missing. Returns None and the reason if there is none."""
+    """Locate the cache folder and create it if missing. Returns None and the reason if caching is impossible."""
     if os.environ.get(SWITCH, "").lower() == "off":
         return None, f"disabled by {SWITCH}"
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -272,7 +272,7 @@ def _locate() -> tuple[Path | None, str]:
 
 
 def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
-    """The files of a folder; with `spread`, those of its subfolders."""
+    """Return the files of a folder, or of its subfolders if `spread` is nonzero."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -284,7 +284,7 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
 
 
 def file_digest(path: Path) -> str | None:
-    """The hexadecimal SHA-256 of a file; None if it cannot be read."""
+    """Return the hexadecimal SHA-256 of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

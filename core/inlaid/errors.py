@@ -13,7 +13,7 @@ from shlex import quote
 
 @dataclass(frozen=True)
 class Remedy:
-    """What the user can do, for each interface: `python` uses arguments of the API, `command` options of `inlaid`."""
+    """Remedy of an error, worded for each interface: `python` uses arguments of the API, `command` uses options of `inlaid`."""
 
     python: str
     command: str
@@ -26,13 +26,13 @@ class Remedy:
 
 
 def setting(name: str, value: str) -> Remedy:
-    """Remedy: set a text argument, `placement="cost"` or `--placement cost`."""
+    """Create the remedy to set a text argument, such as `placement="cost"` or `--placement cost`."""
     return Remedy(f'{name}="{value}"', f"--{name.replace('_', '-')} {value}")
 
 
 def dims_setting(sizes: Mapping[str, int | tuple[int, int] | None]) -> Remedy:
-    """Remedy: set sizes or bounds of symbolic dimensions, `dims={"batch": 1}` or `--dim batch=1`. None is a placeholder for a size
-    that the user chooses."""
+    """Create the remedy to set sizes or bounds of symbolic dimensions, such as `dims={"batch": 1}` or `--dim batch=1`. A size of
+    None becomes a placeholder."""
 
     def option(size: int | tuple[int, int] | None) -> str:
         return "SIZE" if size is None else f"{size[0]}:{size[1]}" if isinstance(size, tuple) else str(size)
@@ -43,14 +43,14 @@ def dims_setting(sizes: Mapping[str, int | tuple[int, int] | None]) -> Remedy:
 
 
 EXPLAIN = Remedy("inlaid.estimate(model, targets).to_text()", "inlaid partition --explain")
-"""Remedy: show where each operator runs, and why."""
+"""The remedy to show the target of each operator, and the reason."""
 
 
 class InlaidError(Exception):
     """Base class of Inlaid's exceptions.
 
-    `operator` names the operator at fault, `node` the source node (model file and node name, or several for a region), `region`
-    the region, `plugin` the plugin at fault. `remedy` says what the user can do; a `Remedy` if the wording depends on the
+    `operator` is the operator at fault, `node` the source node (model file and node name, or several nodes for a region), `region`
+    the region, `plugin` the plugin at fault. `remedy` tells the user what to do; it is a `Remedy` if the wording depends on the
     interface. `str` formats the error for Python, `on_command_line` for the command.
     """
 
@@ -95,7 +95,7 @@ class InlaidError(Exception):
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Suggest the known name closest to an unknown one, as text to append to a message; "" if none is close."""
+    """Suggest the known name closest to the unknown `name`, as text to append to a message; "" if no name is close."""
     import difflib
 
     close = difflib.get_close_matches(name, known, 1)
@@ -147,7 +147,7 @@ class PackageError(InlaidError):
 
 
 class InputError(InlaidError):
-    """A user's argument is invalid: an array with a wrong name, shape or dtype, a size, a path, or a wrong type."""
+    """A user's argument is invalid: the name, shape or dtype of an array, a size, a path, or the type of an argument."""
 
 
 class Unsupported(InlaidError):
@@ -179,7 +179,7 @@ class PlacementWarning(InlaidWarning):
 
 
 class LockWarning(InlaidWarning):
-    """A lock holds operators on targets where they would not be placed now."""
+    """A lock places operators on targets that placement would not choose now."""
 
 
 class ScheduleWarning(InlaidWarning):
@@ -191,8 +191,8 @@ class DonationWarning(InlaidWarning):
 
 
 class DefaultTargetWarning(InlaidWarning):
-    """No target is given and the default one is not installed, so the slow reference target is used."""
+    """No target is given and the default target is not installed, so the slow reference target is used."""
 
 
 class FallbackWarning(InlaidWarning):
-    """A target's plugin failed to compile a region, which falls back to other targets."""
+    """A target's plugin failed to compile a region, so other targets run the region."""

@@ -2,7 +2,8 @@
 
     logging.basicConfig(level=logging.INFO)
 
-INFO shows each compilation with its regions and duration, or that it came from the cache. DEBUG adds the duration of each stage.
+INFO shows each compilation with its regions and duration, or that the package came from the cache. DEBUG adds the duration of each
+stage.
 """
 
 from __future__ import annotations

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 LINES = 200
-"""Greatest number of lines shown of a text."""
+"""Greatest number of lines that are shown of a text."""
 
 
 def preformatted(text: str) -> str:
-    """A text in a monospaced font, truncated to `LINES` lines."""
+    """Format a text in a monospaced font, truncated to `LINES` lines."""
     lines = text.rstrip("\n").splitlines()
     more = f"\n... and {len(lines) - LINES} more lines" if len(lines) > LINES else ""
     return f"<pre>{escape(chr(10).join(lines[:LINES]) + more)}</pre>"
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], bar: int | None = None) -> str:
-    """A table with a title. Column `bar` has values from 0 to 1, drawn as bars."""
+    """Format a table with a title. Column `bar` has values from 0 to 1, drawn as bars."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join("<tr>" + "".join(_cell(value, place == bar) for place, value in enumerate(row)) + "</tr>" for row in rows)
     return f"<p><b>{escape(title)}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def unique(wanted: str, taken: set[str]) -> str:
-    """Append a number to `wanted` if it is in `taken`. The result is added to `taken`."""
+    """Return `wanted`, with a number appended if it is in `taken`. Adds the result to `taken`."""
     chosen, count = wanted, 0
     while chosen in taken:
         count += 1

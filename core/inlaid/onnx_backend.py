@@ -33,7 +33,7 @@ from inlaid.types import from_numpy
 __all__ = ["InlaidBackend", "InlaidRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
 _BOUND_LIMIT = 4096
-"""Greatest number of elements of an input that may be compiled in as a constant."""
+"""Greatest number of elements of an input that is compiled as a constant."""
 
 Value = Any
 """An array, a list of arrays (a sequence), or None (an empty optional)."""
@@ -42,8 +42,8 @@ Value = Any
 class InlaidRep(BackendRep):
     """A model ready to run.
 
-    If shapes depend on the values of inputs (the shape of a Reshape, the axes of a reduction), the model is compiled at its first
-    run with those inputs as constants, and again for other values.
+    If shapes depend on the values of inputs (the shape of a Reshape, the axes of a reduction), the first run compiles the model
+    with these inputs as constants. A run with other values compiles the model again.
     """
 
     def __init__(self, model: onnx.ModelProto, device: str) -> None:
@@ -93,7 +93,7 @@ class InlaidRep(BackendRep):
         return {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
 
     def _program(self, values: Mapping[str, Value]) -> tuple[Executable, dict[str, Value]]:
-        """The executable for the values of the bound inputs, and the remaining inputs."""
+        """Return the executable for the values of the bound inputs, and the remaining inputs."""
         bound = {name: np.asarray(values[name]) for name in sorted(self._bound)}
         open_types = {item.name: values[item.name] for item in self._inputs if not _is_closed(item.type)}
         dims = {name: size for name, size in self._dim_values(values).items() if name in self._fixed}
@@ -110,14 +110,14 @@ class InlaidRep(BackendRep):
         return compile_module(load(model, dims, specialise=bound), [self._device])
 
     def _widen(self, need: NeedsStatic) -> bool:
-        """Bind the inputs and dimensions that a converter needs. Returns False if all are bound already."""
+        """Bind the inputs and dimensions whose values a converter needs. Returns False if all are bound already."""
         more = bool(set(need.sources.inputs) - self._bound or set(need.sources.dims) - self._fixed)
         self._bound.update(need.sources.inputs)
         self._fixed.update(need.sources.dims)
         return more
 
     def _dim_values(self, values: Mapping[str, Value]) -> dict[str, int]:
-        """The sizes of symbolic dimensions, under the names that `load` uses."""
+        """Return the sizes of symbolic dimensions, under the names that `load` uses."""
         found: dict[str, int] = {}
         for item in self._inputs:
             shape = np.shape(values[item.name]) if item.type.HasField("tensor_type") else ()
@@ -139,8 +139,8 @@ def _content(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _is_closed(declared: onnx.TypeProto) -> bool:
-    """Whether a declared type is precise enough to compile. A sequence is not, since its elements are often declared without a rank
-    or with a wrong one; nor is a tensor without a rank."""
+    """Test whether a declared type is precise enough to compile. A tensor without a rank is not precise enough. Nor is a sequence,
+    since elements are often declared without a rank or with a wrong rank."""
     if declared.HasField("optional_type"):
         return _is_closed(declared.optional_type.elem_type)
     return not declared.HasField("sequence_type") and (
@@ -149,7 +149,7 @@ def _is_closed(declared: onnx.TypeProto) -> bool:
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:
-    """A type of the value. The elements of a sequence may differ in their dimensions."""
+    """Return the type of a value. In a sequence, the dimensions of elements may differ."""
     result = onnx.TypeProto()
     if isinstance(value, (list, tuple)):
         element = result.sequence_type.elem_type.tensor_type
@@ -170,7 +170,7 @@ def _type_proto(value: Value) -> onnx.TypeProto:
 
 
 def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.ModelProto:
-    """A copy of the model with the types of some inputs taken from values."""
+    """Copy the model, with the types of some inputs replaced by the types of `values`."""
     if not values:
         return model
     typed = onnx.ModelProto()
@@ -188,7 +188,7 @@ class InlaidBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Always True: only importing a model shows whether it is supported."""
+        """Return True: only importing a model shows whether it is supported."""
         return True
 
     @classmethod
@@ -210,7 +210,7 @@ class InlaidBackend(Backend):
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """Run one node, of the newest operator set or of `opset_version`, on its inputs in order."""
+        """Run one node on its inputs, in order. The operator set is `opset_version`, by default the newest."""
         names = list(dict.fromkeys(filter(None, node.input)))
         if len(names) != len(inputs):
             raise InputError(f"the node takes {len(names)} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
@@ -225,7 +225,7 @@ class InlaidBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether a device names an installed target."""
+        """Test whether a device names an installed target."""
         try:
             _target(device)
         except TargetError:
@@ -234,7 +234,7 @@ class InlaidBackend(Backend):
 
 
 def _target(device: str) -> str:
-    """The target string of an ONNX device. Raises `TargetError`."""
+    """Return the target string of an ONNX device. Raises `TargetError`."""
     registry = default_registry()
     if device == "CPU":
         return "x86" if "x86" in registry.kinds() else "reference"

@@ -22,12 +22,12 @@ class Settings:
     """Compilation settings.
 
     fusion
-        Without it, every operator becomes a kernel.
+        If False, every operator becomes a separate kernel.
     precision
         "model", or another of `inlaid.driver.prepare.PRECISIONS`.
     placement
-        "priority", the first target that accepts an operator; "cost", the least predicted time, transfers included; "measured",
-        as cost, with operators timed on their targets.
+        "priority", the first target that accepts an operator; "cost", the least predicted time, transfers included; "measured", the
+        least time with operators timed on their targets.
     lock
         Text of a lock (`inlaid.partitioning.lock`) that fixes the placement, "" for none.
     isolation

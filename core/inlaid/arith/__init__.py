@@ -1,4 +1,4 @@
-"""Integer expressions: simplify, bounds, integer sets, prove, evaluate."""
+"""Integer expressions: simplification, bounds, integer sets, proofs, and evaluation."""
 
 from inlaid.arith.analyzer import Analyzer, Bounds, affine, bounds, linear, prove, simplify
 from inlaid.arith.constraint import Constraint, at_least, equals, suggested_size

@@ -1,9 +1,9 @@
 """Simplification, bounds and proofs for integer expressions.
 
-Everything rests on one canonical form: a sum of atoms with integer coefficients plus a constant. An atom is a variable, a product
-of atoms, or a division, remainder, minimum, select or comparison with canonical operands. Expressions that the bounds of the
-variables decide are folded. The cost is linear in the size of an expression, except for products of sums, which are expanded
-while they are short.
+All results are computed from one canonical form: a sum of atoms with integer coefficients plus a constant. An atom is a variable, a
+product of atoms, or a division, remainder, minimum, select or comparison with canonical operands. An expression that has only one
+value within the bounds of its variables is folded. The cost is linear in the size of an expression, except for products of sums,
+which are expanded if they are short.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from inlaid.arith.forms import Linear, constant_form
 from inlaid.arith.interval import EVERYTHING, TRUTH, Interval
 
 Bounds = Mapping[Expr, tuple[Dim | None, Dim | None]]
-"""Inclusive bounds of variables; None: no bound. A bound may be an expression over other variables."""
+"""Inclusive bounds of variables; None: unbounded. A bound may be an expression over other variables."""
 
 _LONGEST_PRODUCT = 16
 """Largest number of terms for which a product of two sums is expanded."""
 _ELIMINATIONS = 8
-"""Number of variables that one proof may replace by their symbolic bounds."""
+"""Maximum number of variables that one proof may replace by their symbolic bounds."""
 _CASES = 3
-"""Number of minima and maxima that one proof may split into cases."""
+"""Maximum number of minima and maxima that one proof may split into cases."""
 _INTERVALS = {
     Add: interval.add,
     Mul: interval.mul,
@@ -68,12 +68,12 @@ _INTERVALS = {
 
 
 class Analyzer:
-    """Simplifies and proves under one set of bounds, and memoises the results."""
+    """Simplifies and proves expressions under one set of bounds, and memoises the results."""
 
     __slots__ = ("_around", "_bounds", "_forms", "_interned", "_own", "_ranges")
 
     def __init__(self, bounds: Bounds | None = None, around: Analyzer | None = None) -> None:
-        """`around`: an enclosing analyzer, whose bounds also hold except for variables that `bounds` covers."""
+        """Set the bounds. `around` is an enclosing analyzer, whose bounds also hold, except for variables that `bounds` covers."""
         own: Bounds = {} if bounds is None else bounds
         self._around = around
         self._own = frozenset(own)
@@ -83,7 +83,7 @@ class Analyzer:
         self._ranges: dict[Expr, Interval] = {}
 
     def inside(self, bounds: Bounds) -> Analyzer:
-        """A nested analyzer with bounds of more variables. Results that do not depend on them are computed here, once for all."""
+        """Return a nested analyzer with bounds of more variables. Results that do not depend on these are memoised in this one."""
         return Analyzer(bounds, self)
 
     # --- queries ----------------------------------------------------------------------------------------------------------
@@ -97,18 +97,18 @@ class Analyzer:
         return self.linear(expr).expr()
 
     def bounds(self, expr: Dim) -> Interval:
-        """Known bounds of the value, inclusive; None where unbounded."""
+        """Return the known bounds of the value, inclusive; None on a side that is unbounded."""
         if isinstance(expr, int):
             return expr, expr
         return self._range(self.linear(expr))
 
     def prove(self, condition: Dim) -> bool:
-        """Whether the condition is known to be nonzero wherever the bounds hold."""
+        """Test whether the condition is known to be nonzero for all values within the bounds."""
         lower, upper = self.bounds(condition)
         return (lower is not None and lower > 0) or (upper is not None and upper < 0)
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Whether two expressions are known to have the same value."""
+        """Test whether two expressions are known to have the same value."""
         if a is b:
             return True
         if isinstance(a, int) and isinstance(b, int):
@@ -116,7 +116,7 @@ class Analyzer:
         return self.bounds(wrap(a) - b) == (0, 0)
 
     def linear(self, expr: Expr) -> Linear:
-        """The canonical form of an expression."""
+        """Return the canonical form of an expression."""
         done = self._forms.get(expr)
         if done is None:
             around = self._around
@@ -125,7 +125,7 @@ class Analyzer:
         return done
 
     def affine(self, expr: Dim, variable: Expr) -> tuple[Expr, Expr] | None:
-        """Decompose into (stride, rest) with `expr == stride * variable + rest`, where neither reads the variable; None if not
+        """Decompose into (stride, rest) with `expr == stride * variable + rest`; neither reads the variable. None if `expr` is not
         affine.
 
         The stride is 0 for an expression that does not read the variable.
@@ -190,7 +190,7 @@ class Analyzer:
         raise AssertionError(type(expr).__name__)
 
     def _atom(self, atom: Expr) -> Linear:
-        """The form of an already canonical expression: the expression itself, or its value where only one is possible. An
+        """Return the form of a canonical expression: the expression itself, or its value if the bounds permit only one. An
         expression that reads data is kept even then, since its evaluation includes a bounds check."""
         lower, upper = self._atom_range(atom)
         if lower is not None and lower == upper and not reads_data(atom):
@@ -198,7 +198,7 @@ class Analyzer:
         return Linear({atom: 1}, 0)
 
     def _vanishes(self, form: Linear, condition: Expr) -> bool:
-        """Whether a form is 0 wherever a condition fixing a variable holds: n - min(n, 512) vanishes where n == 1."""
+        """Test whether a form is 0 if a condition that fixes a variable holds: n - min(n, 512) is 0 if n == 1."""
         match condition:
             case Compare(op="==", operands=(Var() | SizeVar() as variable, Const() as value)):
                 if not reads_data(expr := form.expr()):
@@ -307,7 +307,7 @@ class Analyzer:
         return outer.plus(self._floordiv_rest(inner, divisor))
 
     def _floordiv_rest(self, a: Linear, divisor: int) -> Linear:
-        """a // divisor where the divisor divides no coefficient."""
+        """Return the form of a // divisor, for a divisor that divides no coefficient of `a`."""
         quotient = _only_multiple(self._range(a), divisor)
         if quotient is not None:
             return constant_form(quotient)
@@ -361,7 +361,7 @@ class Analyzer:
         return None
 
     def _split_symbolic(self, a: Linear, b: Linear) -> tuple[Linear, Linear]:
-        """(q, r) with a == q * b + r, where q collects the terms that are syntactically multiples of `b`."""
+        """Return (q, r) with a == q * b + r. q collects the terms of `a` that are syntactically multiples of `b`."""
         outer, inner = constant_form(0), a
         if len(b.terms) == 1 and b.constant == 0:
             ((divisor, step),) = b.terms.items()
@@ -381,7 +381,7 @@ class Analyzer:
         return outer, inner
 
     def _within(self, a: Linear, size: Linear) -> bool:
-        """Whether 0 <= a < size."""
+        """Test whether 0 <= a < size is known to hold."""
         lower = self._range(a)[0]
         if lower is None or lower < 0:
             return False
@@ -426,8 +426,8 @@ class Analyzer:
         return self._atom(self._intern(key, made))
 
     def _without_fine(self, form: Linear) -> Linear:
-        """Drop terms that cannot change the sign: returns a form that is negative exactly where the given one is. 16 a + b - 64
-        with b in [0, 15] is negative exactly where 16 a - 64 is."""
+        """Drop terms that cannot change the sign. The result is negative exactly if `form` is. For b in [0, 15], 16 a + b - 64 is
+        negative exactly if 16 a - 64 is."""
         for step in sorted({abs(count) for count in form.terms.values()} - {1}, reverse=True):
             fine = {atom: count for atom, count in form.terms.items() if count % step}
             if fine and len(fine) < len(form.terms):
@@ -439,7 +439,7 @@ class Analyzer:
         return form
 
     def _truth(self, condition: Expr) -> Expr:
-        """Simplify a condition, to a constant where the bounds decide it."""
+        """Simplify a condition. The result is a constant if the bounds decide the condition."""
         form = self.linear(condition)
         lower, upper = self._range(form)
         if lower is not None and upper is not None and (lower > 0 or upper < 0):
@@ -479,7 +479,7 @@ class Analyzer:
         return low, high
 
     def _branches(self, form: Linear, cases: int) -> Interval:
-        """Bounds of a sum that contains a minimum, a maximum or a division, by case distinction: terms may cancel in each case."""
+        """Return bounds of a sum that contains a minimum, maximum or division, by case distinction. Terms of a case may cancel."""
         for atom, count in form.terms.items():
             if not isinstance(atom, (Min, Max, FloorDiv)):
                 continue
@@ -497,7 +497,7 @@ class Analyzer:
         return EVERYTHING
 
     def _eliminated(self, form: Linear, *, upper: bool) -> int | None:
-        """A bound of a sum after replacing variables by their symbolic bounds, which may cancel against other terms."""
+        """Return a bound of a sum after replacing variables by their symbolic bounds, which may cancel against other terms."""
         for _ in range(_ELIMINATIONS):
             for atom, count in form.terms.items():
                 limits = self._bounds.get(atom)
@@ -555,7 +555,7 @@ class Analyzer:
 
 
 def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:
-    """c * d where `digit` is x // c % d or x % (c * d) // c, the digit above x % c; None for any other expression."""
+    """Return c * d if `digit` is x // c % d or x % (c * d) // c, the digit above x % c; None for any other expression."""
     match digit:
         case FloorMod(operands=(quotient, Const(value=size))) if quotient == FloorDiv(base, divisor):
             return divisor.value * size
@@ -565,7 +565,7 @@ def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:
 
 
 def _only_multiple(values: Interval, step: int) -> int | None:
-    """The quotient by `step` that all values share; None where they may differ."""
+    """Return the quotient by `step` that all values share; None if the quotients may differ."""
     lower, upper = values
     if lower is None or upper is None or lower // step != upper // step:
         return None
@@ -579,7 +579,7 @@ def _factors(atom: Expr) -> list[Expr]:
 
 
 def _without(factors: list[Expr], wanted: Iterable[Expr]) -> list[Expr] | None:
-    """Remove the wanted factors; None where one is missing."""
+    """Remove the wanted factors; None if one of them is missing."""
     left = list(factors)
     for factor in wanted:
         if factor not in left:
@@ -596,20 +596,20 @@ def simplify(expr: Dim, bounds: Bounds | None = None) -> Expr:
 
 
 def bounds(expr: Dim, of: Bounds | None = None) -> Interval:
-    """The smallest and largest value of an expression, inclusive; None where unbounded."""
+    """Return the smallest and largest value of an expression, inclusive; None on a side that is unbounded."""
     return Analyzer(of).bounds(expr)
 
 
 def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
-    """Whether a condition provably holds wherever the bounds hold. False means unknown."""
+    """Test whether a condition provably holds for all values within the bounds. False means unknown."""
     return Analyzer(bounds).prove(condition)
 
 
 def linear(expr: Dim, bounds: Bounds | None = None) -> Linear:
-    """Convert to a sum of atoms with integer coefficients. A nonlinear subexpression becomes an atom."""
+    """Convert an expression to a sum of atoms with integer coefficients. A nonlinear subexpression becomes an atom."""
     return Analyzer(bounds).linear(wrap(expr))
 
 
 def affine(expr: Dim, variable: Expr, bounds: Bounds | None = None) -> tuple[Expr, Expr] | None:
-    """`Analyzer.affine` under bounds."""
+    """Decompose an expression as `Analyzer.affine` does, under bounds."""
     return Analyzer(bounds).affine(expr, variable)

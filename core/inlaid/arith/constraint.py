@@ -13,11 +13,11 @@ class Constraint:
     """A condition on symbolic sizes, e.g. that a dimension of an operator's result is at least 1.
 
     condition
-        Expression that is nonzero where the constraint holds.
+        Expression that is nonzero if the constraint holds.
     what, expected, value
         Parts of the error message: "`what` must be `expected`, got `value`".
     operator, node
-        The operator that requires it, and its node in the source model.
+        The operator that requires the condition, and its node in the source model.
     """
 
     condition: Dim
@@ -28,7 +28,7 @@ class Constraint:
     node: str = ""
 
     def holds(self, sizes: Mapping[Expr, int]) -> bool | None:
-        """Whether the constraint holds at these sizes; None if a size that it reads is unknown."""
+        """Test whether the constraint holds at these sizes; None if a size that it reads is unknown."""
         try:
             return evaluate(self.condition, sizes) != 0
         except KeyError:
@@ -37,7 +37,7 @@ class Constraint:
             return False
 
     def message(self, sizes: Mapping[Expr, int]) -> str:
-        """The error message at these sizes."""
+        """Return the error message at these sizes."""
         try:
             value: object = evaluate(self.value, sizes)
         except (KeyError, ZeroDivisionError):
@@ -53,13 +53,13 @@ def at_least(value: Dim, least: int, what: str) -> Constraint:
 
 
 def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
-    """Constrain a size to equal another."""
+    """Constrain a size to be equal to another size."""
     return Constraint(unwrap(compare("==", value, wanted)), what, f"{wanted!r}", unwrap(wrap(value)))
 
 
 def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:
     """Find a symbolic dimension and its smallest size below `limit` that satisfies all constraints, with all other sizes fixed. If
-    no single dimension does, return one that satisfies the first violated constraint; if none does, None."""
+    no dimension satisfies all constraints, return one that satisfies the first violated constraint; None if no dimension does."""
     broken = next((item for item in constraints if item.holds(sizes) is False), None)
     if broken is None:
         return None

@@ -1,8 +1,8 @@
 """Integer expressions, used both for symbolic dimensions and for loop indices.
 
 An expression is immutable, compares by structure and hashes in constant time. Arithmetic operators build nodes and fold constants;
-`simplify` (in `arith.analyzer`) does the rest. Integers are unbounded here; code generators compute them in 64 bits. `//` and `%`
-are floor division and its remainder, as in Python.
+all other simplification is in `arith.analyzer.simplify`. Integers are unbounded here; code generators compute them in 64 bits. `//`
+and `%` are floor division and its remainder, as in Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HASH = attrgetter("_hash")
 
 
 class Payload(Protocol):
-    """The contents of an `Opaque` leaf: a value that integer arithmetic treats as a black box, e.g. a loaded index."""
+    """The content of an `Opaque` leaf: a value that integer arithmetic cannot inspect, e.g. a loaded index."""
 
     def substitute(self, mapping: Mapping[Expr, Expr]) -> Payload: ...
 
@@ -37,7 +37,7 @@ class Expr:
         self._hash = hash((type(self), *map(_HASH, operands)))
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
-        """The same node with new operands, constant-folded."""
+        """Copy the node with new operands, constant-folded."""
         raise AssertionError(f"{type(self).__name__} is a leaf")
 
     def __hash__(self) -> int:
@@ -98,11 +98,11 @@ class Expr:
         return compare("<=", other, self) if isinstance(other, INTEGERS) else NotImplemented
 
     def equal(self, other: Dim) -> Expr:
-        """The condition self == other (`==` itself compares structure)."""
+        """Build the condition self == other (`==` itself compares structure)."""
         return compare("==", self, other)
 
     def not_equal(self, other: Dim) -> Expr:
-        """The condition self != other."""
+        """Build the condition self != other."""
         return compare("!=", self, other)
 
     def __and__(self, other: Dim) -> Expr:
@@ -252,7 +252,7 @@ class FloorMod(Expr):
 
 
 class Min(Expr):
-    """The smaller of two."""
+    """The smaller of two operands."""
 
     __slots__ = ()
 
@@ -264,7 +264,7 @@ class Min(Expr):
 
 
 class Max(Expr):
-    """The larger of two."""
+    """The larger of two operands."""
 
     __slots__ = ()
 
@@ -276,7 +276,7 @@ class Max(Expr):
 
 
 class Compare(Expr):
-    """1 when `a op b` holds, else 0. `op` is one of `<`, `<=`, `==`, `!=`."""
+    """1 if `a op b` holds, else 0. `op` is one of `<`, `<=`, `==`, `!=`."""
 
     __slots__ = ("op",)
 
@@ -301,7 +301,7 @@ class Compare(Expr):
 
 
 class And(Expr):
-    """1 when both operands are nonzero, else 0; the second is not evaluated when the first is 0."""
+    """1 if both operands are nonzero, else 0. The second operand is not evaluated if the first is 0."""
 
     __slots__ = ()
     symbol = "and"
@@ -311,7 +311,7 @@ class And(Expr):
 
 
 class Or(Expr):
-    """1 when either operand is nonzero, else 0."""
+    """1 if either operand is nonzero, else 0."""
 
     __slots__ = ()
     symbol = "or"
@@ -321,7 +321,7 @@ class Or(Expr):
 
 
 class Not(Expr):
-    """1 when the operand is 0, else 0."""
+    """1 if the operand is 0, else 0."""
 
     __slots__ = ()
 
@@ -333,7 +333,7 @@ class Not(Expr):
 
 
 class Select(Expr):
-    """`then` when the condition is nonzero, else `otherwise`; the other operand may be undefined."""
+    """`then` if the condition is nonzero, else `otherwise`. The operand that is not selected may be undefined."""
 
     __slots__ = ()
 
@@ -350,7 +350,7 @@ ONE = _SMALL[1]
 
 
 def wrap(value: Dim) -> Expr:
-    """Convert an integer to an expression; return an expression unchanged."""
+    """Convert an integer to an expression. Return an expression unchanged."""
     return value if isinstance(value, Expr) else _number(value)
 
 
@@ -359,12 +359,12 @@ def _number(value: int) -> Const:
 
 
 def unwrap(value: Dim) -> Dim:
-    """Convert a constant to a plain integer; return any other expression unchanged. Shapes hold this form."""
+    """Convert a constant to a plain integer, as in shapes. Return any other expression unchanged."""
     return value.value if isinstance(value, Const) else value
 
 
 def add(a: Dim, b: Dim) -> Expr:
-    """a + b, constant-folded."""
+    """Build a + b, constant-folded."""
     a, b = a if isinstance(a, Expr) else _number(a), b if isinstance(b, Expr) else _number(b)
     if type(a) is Const:
         if type(b) is Const:
@@ -377,7 +377,7 @@ def add(a: Dim, b: Dim) -> Expr:
 
 
 def mul(a: Dim, b: Dim) -> Expr:
-    """a * b, constant-folded, with a constant on the right."""
+    """Build a * b, constant-folded, with a constant on the right."""
     a, b = a if isinstance(a, Expr) else _number(a), b if isinstance(b, Expr) else _number(b)
     if type(a) is Const:
         a, b = b, a
@@ -392,7 +392,7 @@ def mul(a: Dim, b: Dim) -> Expr:
 
 
 def floordiv(a: Dim, b: Dim) -> Expr:
-    """a / b rounded towards minus infinity, constant-folded."""
+    """Build a / b rounded towards minus infinity, constant-folded."""
     a, b = wrap(a), wrap(b)
     if isinstance(b, Const):
         if b.value == 1:
@@ -403,7 +403,7 @@ def floordiv(a: Dim, b: Dim) -> Expr:
 
 
 def floormod(a: Dim, b: Dim) -> Expr:
-    """a - b * floordiv(a, b), constant-folded; it has the sign of b."""
+    """Build a - b * floordiv(a, b), constant-folded. It has the sign of b."""
     a, b = wrap(a), wrap(b)
     if isinstance(b, Const):
         if b.value == 1:
@@ -414,7 +414,7 @@ def floormod(a: Dim, b: Dim) -> Expr:
 
 
 def minimum(a: Dim, b: Dim) -> Expr:
-    """The lesser of two."""
+    """Build the smaller of two expressions."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const) and isinstance(b, Const):
         return a if a.value <= b.value else b
@@ -422,7 +422,7 @@ def minimum(a: Dim, b: Dim) -> Expr:
 
 
 def maximum(a: Dim, b: Dim) -> Expr:
-    """The greater of two."""
+    """Build the larger of two expressions."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const) and isinstance(b, Const):
         return a if a.value >= b.value else b
@@ -438,7 +438,7 @@ _COMPARE = {
 
 
 def compare(op: str, a: Dim, b: Dim) -> Expr:
-    """`a op b` as 0 or 1. `>` and `>=` are normalised to `<` and `<=` with swapped operands."""
+    """Build `a op b`, which is 0 or 1. `>` and `>=` are normalised to `<` and `<=` with swapped operands."""
     a, b = wrap(a), wrap(b)
     if op in (">", ">="):
         return compare("<" if op == ">" else "<=", b, a)
@@ -450,7 +450,7 @@ def compare(op: str, a: Dim, b: Dim) -> Expr:
 
 
 def logical_and(a: Dim, b: Dim) -> Expr:
-    """Whether both conditions (each 0 or 1) hold."""
+    """Build the condition that both conditions (each 0 or 1) hold."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         return b if a.value else ZERO
@@ -460,7 +460,7 @@ def logical_and(a: Dim, b: Dim) -> Expr:
 
 
 def logical_or(a: Dim, b: Dim) -> Expr:
-    """Whether at least one of two conditions (each 0 or 1) holds."""
+    """Build the condition that at least one of two conditions (each 0 or 1) holds."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         return ONE if a.value else b
@@ -470,7 +470,7 @@ def logical_or(a: Dim, b: Dim) -> Expr:
 
 
 def logical_not(a: Dim) -> Expr:
-    """Whether a condition does not hold."""
+    """Build the negation of a condition."""
     a = wrap(a)
     if isinstance(a, Const):
         return Const(int(not a.value))
@@ -478,7 +478,7 @@ def logical_not(a: Dim) -> Expr:
 
 
 def select(condition: Dim, then: Dim, otherwise: Dim) -> Expr:
-    """`then` where a condition holds, else `otherwise`."""
+    """Build `then` if a condition holds, else `otherwise`."""
     condition, then, otherwise = wrap(condition), wrap(then), wrap(otherwise)
     if isinstance(condition, Const):
         return then if condition.value else otherwise
@@ -486,12 +486,12 @@ def select(condition: Dim, then: Dim, otherwise: Dim) -> Expr:
 
 
 def ceildiv(a: Dim, b: Dim) -> Expr:
-    """a / b rounded up, for positive b."""
+    """Build a / b rounded up, for positive b."""
     return floordiv(add(a, add(b, -1)), b)
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:
-    """The product of dimensions: the number of elements of a shape."""
+    """Return the product of dimensions: the number of elements of a shape."""
     count = 1
     symbolic: Expr | None = None
     for dim in dims:
@@ -503,7 +503,7 @@ def product(dims: tuple[Dim, ...]) -> Dim:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Iterate over the nodes of an expression, once per occurrence, each before its operands."""
+    """Iterate over the nodes of an expression, once per occurrence. A node precedes its operands."""
     stack = [expr]
     while stack:
         node = stack.pop()
@@ -512,7 +512,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def free_vars(expr: Dim) -> frozenset[Expr]:
-    """The `Var`s and `SizeVar`s that an expression reads, including those inside `Opaque` payloads."""
+    """Return the `Var`s and `SizeVar`s that an expression reads, including those inside `Opaque` payloads."""
     try:
         return expr._reads[0]  # type: ignore[union-attr] # hot path: called millions of times, mostly cached
     except AttributeError:
@@ -523,7 +523,7 @@ _NOTHING: frozenset[Expr] = frozenset()
 
 
 def reads_data(expr: Expr) -> bool:
-    """Whether an expression depends on the contents of buffers."""
+    """Test whether an expression depends on the contents of buffers."""
     try:
         return expr._reads[1]
     except AttributeError:
@@ -531,7 +531,7 @@ def reads_data(expr: Expr) -> bool:
 
 
 def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
-    """The variables that an expression reads, and whether it reads data. Cached in each node."""
+    """Return the variables that an expression reads, and whether it reads data. Cached in each node."""
     stack = [expr]
     while stack:
         node = stack[-1]
@@ -553,12 +553,12 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
 
 
 def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """Replace variables in an expression. Returns the same object when nothing changes, and preserves sharing."""
+    """Replace variables in an expression. Preserves sharing, and returns the same object if nothing changes."""
     return _substitute(expr, mapping, {}) if mapping else expr
 
 
 def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr]) -> Expr:
-    """Implement `substitute`. `known` memoises maxima, which sums of sizes may share."""
+    """Replace variables as `substitute` does. Memoises maxima in `known`, since sums of sizes may share them."""
     if isinstance(expr, (Var, SizeVar)):
         return mapping.get(expr, expr)
     if isinstance(expr, Const):
@@ -582,13 +582,13 @@ def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr
 def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
     """Evaluate an expression under values for its variables.
 
-    Raises KeyError for a variable without a value and TypeError for an `Opaque`, which only a tensor interpreter can read.
+    Raises KeyError for a variable without a value, and TypeError for an `Opaque`, which only the tensor interpreter can evaluate.
     """
     return expr if isinstance(expr, int) else _evaluate(expr, values, {})
 
 
 def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) -> int:
-    """Implement `evaluate`. `known` memoises maxima, which sums of sizes may share."""
+    """Evaluate as `evaluate` does. Memoises maxima in `known`, since sums of sizes may share them."""
     match expr:
         case Const(value=value):
             return value
@@ -619,4 +619,4 @@ def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) ->
             return int(not _evaluate(a, values, known))
         case Select(operands=(condition, then, otherwise)):
             return _evaluate(then if _evaluate(condition, values, known) else otherwise, values, known)
-    raise TypeError(f"expected an expression of sizes alone, got {expr!r}, which reads data: run it in the interpreter")
+    raise TypeError(f"expected an expression that reads only sizes, got {expr!r}, which reads data: run it in the interpreter")

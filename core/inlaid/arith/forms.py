@@ -16,7 +16,7 @@ class Linear:
     constant: int
 
     def scaled(self, factor: int) -> Linear:
-        """The form times an integer."""
+        """Return the form times an integer."""
         if factor == 1:
             return self
         if factor == 0:
@@ -24,7 +24,7 @@ class Linear:
         return Linear({atom: count * factor for atom, count in self.terms.items()}, self.constant * factor)
 
     def plus(self, other: Linear, factor: int = 1) -> Linear:
-        """The form plus `factor` times another."""
+        """Return the form plus `factor` times another form."""
         terms = dict(self.terms)
         for atom, count in other.terms.items():
             total = terms.get(atom, 0) + count * factor
@@ -35,7 +35,7 @@ class Linear:
         return Linear(terms, self.constant + other.constant * factor)
 
     def expr(self) -> Expr:
-        """Convert the form to an expression: terms in insertion order, the constant last."""
+        """Convert the form to an expression: terms in insertion order, then the constant."""
         result: Expr | None = None
         for atom, count in self.terms.items():
             term = atom if count == 1 else Mul(atom, wrap(count))
@@ -46,5 +46,5 @@ class Linear:
 
 
 def constant_form(value: int) -> Linear:
-    """An integer as a linear form."""
+    """Make the linear form of an integer."""
     return Linear({}, value)

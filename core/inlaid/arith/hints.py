@@ -5,17 +5,17 @@ from __future__ import annotations
 from inlaid.arith.expr import Dim, Expr, SizeVar, evaluate, free_vars
 
 UNKNOWN_SIZE = 128
-"""Assumed for a size variable without an upper bound."""
+"""Size assumed for a size variable without an upper bound."""
 IMAGE_SIDE = 224
-"""Assumed for the side of an image without an upper bound, in image kernels; most networks are trained at this size."""
+"""Size assumed for the side of an image without an upper bound, in image kernels; most networks are trained at this size."""
 LARGEST_SIZE = 4096
-"""Largest size assumed for a size variable with an upper bound: bounds often far exceed typical sizes."""
+"""Largest size assumed for a size variable with an upper bound. Bounds often far exceed typical sizes."""
 
 
 def size_hint(dim: Dim, unknown: int = UNKNOWN_SIZE) -> int:
-    """The size that cost models assume for a dimension. An integer is itself. In an expression, each size variable has half its
-    upper bound, or `unknown` without one; tiles chosen for the bound itself would be partial at every smaller size. Raises
-    AssertionError for a loop variable, which has no assumed size."""
+    """Return the size that cost models assume for a dimension. An integer is itself. A size variable has half its upper bound, or
+    `unknown` if it has none: tiles chosen for the bound itself would be partial at every smaller size. Raises AssertionError for a
+    loop variable, which has no assumed size."""
     if isinstance(dim, int):
         return dim
     found = evaluate(dim, {variable: _variable(variable, unknown) for variable in free_vars(dim)})

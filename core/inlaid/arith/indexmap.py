@@ -19,13 +19,13 @@ class IndexMap:
     results: tuple[Expr, ...]
 
     def __call__(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Map indices."""
+        """Map indices to new indices."""
         mapping: dict[Expr, Expr] = dict(zip(self.variables, indices, strict=True))
         return tuple(substitute(result, mapping) for result in self.results)
 
     def shape(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The smallest shape that holds the mapped elements of a buffer of shape `dims`. Raises ValueError where an index is
-        unbounded or may be negative."""
+        """Return the smallest shape that holds the mapped elements of a buffer of shape `dims`. Raises ValueError if a mapped index
+        is unbounded or may be negative."""
         ranges: dict[Expr, Span] = {var: (wrap(0), wrap(dim) - 1) for var, dim in zip(self.variables, dims, strict=True)}
         analyzer = Analyzer(ranges)
         shape = []
@@ -42,13 +42,13 @@ class IndexMap:
 
 
 def index_map(rank: int, function: Callable[..., tuple[Dim, ...]]) -> IndexMap:
-    """Build the map that a Python function of `rank` indices describes."""
+    """Build the index map that a Python function of `rank` indices describes."""
     variables = tuple(Var(f"i{place}") for place in range(rank))
     return IndexMap(variables, tuple(map(wrap, function(*variables))))
 
 
 def parse_index_map(text: str) -> IndexMap:
-    """Parse the text that `repr` prints. Raises `ParseError`."""
+    """Parse an index map in the form that `repr` prints. Raises `ParseError`."""
     tokens = Tokens(text)
     variables: dict[str, Var] = {}
     tokens.expect("(")

@@ -11,7 +11,7 @@ TRUTH: Interval = (0, 1)
 
 
 def add(a: Interval, b: Interval) -> Interval:
-    """The interval of x + y."""
+    """Return the interval of x + y."""
     return (
         None if a[0] is None or b[0] is None else a[0] + b[0],
         None if a[1] is None or b[1] is None else a[1] + b[1],
@@ -19,7 +19,7 @@ def add(a: Interval, b: Interval) -> Interval:
 
 
 def scale(a: Interval, factor: int) -> Interval:
-    """The interval of x * factor."""
+    """Return the interval of x * factor."""
     lower = None if a[0] is None else a[0] * factor
     upper = None if a[1] is None else a[1] * factor
     return (lower, upper) if factor >= 0 else (upper, lower)
@@ -38,13 +38,13 @@ def _finite(value: float) -> int | None:
 
 
 def mul(a: Interval, b: Interval) -> Interval:
-    """The interval of x * y."""
+    """Return the interval of x * y."""
     corners = [_times(x, y) for x in _ends(a) for y in _ends(b)]
     return _finite(min(corners)), _finite(max(corners))
 
 
 def floordiv(a: Interval, b: Interval) -> Interval:
-    """The interval of x // y for positive y; unbounded where y may be zero or negative."""
+    """Return the interval of x // y for positive y; unbounded if y may be zero or negative."""
     if b[0] is None or b[0] <= 0:
         return EVERYTHING
     lower = None if a[0] is None else _towards(a[0], b, least=True)
@@ -53,7 +53,7 @@ def floordiv(a: Interval, b: Interval) -> Interval:
 
 
 def _towards(value: int, divisor: Interval, *, least: bool) -> int:
-    """The smallest or largest `value // y`."""
+    """Return the smallest (`least`) or largest `value // y`."""
     assert divisor[0] is not None
     far = (-1 if value < 0 else 0) if divisor[1] is None else value // divisor[1]
     near = value // divisor[0]
@@ -61,7 +61,7 @@ def _towards(value: int, divisor: Interval, *, least: bool) -> int:
 
 
 def floormod(a: Interval, b: Interval) -> Interval:
-    """The interval of x % y for positive y; unbounded where y may be zero or negative."""
+    """Return the interval of x % y for positive y; unbounded if y may be zero or negative."""
     if b[0] is None or b[0] <= 0:
         return EVERYTHING
     if b[0] == b[1] and a[0] is not None and a[1] is not None and a[0] // b[0] == a[1] // b[0]:
@@ -73,24 +73,24 @@ def floormod(a: Interval, b: Interval) -> Interval:
 
 
 def minimum(a: Interval, b: Interval) -> Interval:
-    """The interval of min(x, y)."""
+    """Return the interval of min(x, y)."""
     (a_low, a_high), (b_low, b_high) = _ends(a), _ends(b)
     return _finite(min(a_low, b_low)), _finite(min(a_high, b_high))
 
 
 def maximum(a: Interval, b: Interval) -> Interval:
-    """The interval of max(x, y)."""
+    """Return the interval of max(x, y)."""
     (a_low, a_high), (b_low, b_high) = _ends(a), _ends(b)
     return _finite(max(a_low, b_low)), _finite(max(a_high, b_high))
 
 
 def union(a: Interval, b: Interval) -> Interval:
-    """The smallest interval that contains both."""
+    """Return the smallest interval that contains both intervals."""
     (a_low, a_high), (b_low, b_high) = _ends(a), _ends(b)
     return _finite(min(a_low, b_low)), _finite(max(a_high, b_high))
 
 
 def intersect(a: Interval, b: Interval) -> Interval:
-    """The intersection, which must not be empty."""
+    """Return the intersection of two intervals, which must overlap."""
     (a_low, a_high), (b_low, b_high) = _ends(a), _ends(b)
     return _finite(max(a_low, b_low)), _finite(min(a_high, b_high))

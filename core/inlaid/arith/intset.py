@@ -1,4 +1,4 @@
-"""Integer sets: the values of an expression as some variables range, in terms of the other variables."""
+"""Integer sets: the values of an expression over ranges of some variables, in terms of the other variables."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Span = tuple[Expr, Expr]
 
 
 def span(expr: Expr, ranges: Mapping[Expr, Span], analyzer: Analyzer | None = None) -> Span | None:
-    """The smallest and largest value of an expression, inclusive, as the variables in `ranges` vary. Each range may depend on other
-    variables in `ranges`. None where no bound is known. The expression need not take every value in between.
+    """Return the smallest and largest value of an expression, inclusive, over the `ranges` of variables. A range may depend on
+    other variables in `ranges`. None if no bound is known. The expression need not take every value in between.
 
-    `analyzer` knows the bounds of all variables; without one, only `ranges` is used.
+    `analyzer` holds the bounds of all variables. Without it, only `ranges` are used.
     """
     if isinstance(expr, Const) or ranges.keys().isdisjoint(free_vars(expr)):
         return expr, expr

@@ -35,8 +35,8 @@ Limits = tuple[Expr, Expr]
 
 
 def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
-    """The lower and upper bound of an expression over variables with the given ranges, inclusive but not necessarily attained. None
-    where no bound is found. The bounds do not read these variables."""
+    """Return the lower and upper bound of an expression over the `ranges` of variables, inclusive but not necessarily attained. The
+    bounds do not read these variables. None if no bound is found."""
     expr = wrap(expr)
     if expr in ranges:
         return ranges[expr]

@@ -1,4 +1,4 @@
-"""Parser for integer expressions, and the tokenizer shared by the text forms of Inlaid's IRs.
+"""The parser of integer expressions, and the tokenizer shared by the text forms of Inlaid's IRs.
 
 `repr` prints an integer expression; `parse_expr` reads it back.
 """
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 
 
 class Token(NamedTuple):
-    """One token: `kind` is a group of the pattern above, or "end"; `line` counts from 1."""
+    """One token. `kind` is a group of the pattern above, or "end"; `line` counts from 1."""
 
     kind: str
     text: str
@@ -48,13 +48,13 @@ class Tokens:
 
     @property
     def next(self) -> Token:
-        """The token that `take` would return."""
+        """Return the token that `take` would consume."""
         while self._tokens[self.position].kind == "comment":
             self.position += 1
         return self._tokens[self.position]
 
     def peek(self, ahead: int) -> Token:
-        """The token `ahead` places after `next`, not counting comments."""
+        """Return the token `ahead` places after `next`, not counting comments."""
         position = self.position
         for _ in range(ahead + 1):
             while self._tokens[position].kind == "comment":
@@ -71,7 +71,7 @@ class Tokens:
         return token
 
     def comment(self) -> str | None:
-        """Consume the comment on the line of the last token taken; None where there is none."""
+        """Consume the comment on the line of the last consumed token; None if there is no comment."""
         token = self._tokens[self.position]
         if token.kind == "comment" and self.position and token.line == self._tokens[self.position - 1].line:
             self.position += 1
@@ -79,12 +79,12 @@ class Tokens:
         return None
 
     def at(self, text: str) -> bool:
-        """Whether the next token is this symbol or name."""
+        """Test whether the next token is this symbol or name."""
         token = self.next
         return token.text == text and token.kind in ("symbol", "name")
 
     def accept(self, text: str) -> bool:
-        """Consume this symbol or name if it is next, and say whether it was."""
+        """Consume this symbol or name if it is next. Returns whether it was."""
         if self.at(text):
             self.position += 1
             return True

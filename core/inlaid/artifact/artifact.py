@@ -1,4 +1,4 @@
-"""Artifacts, which code generators produce and runtime modules load: opaque code with a structured description.
+"""Artifacts: opaque code with a structured description. Code generators produce artifacts, and runtime modules load them.
 
 Sizes are expressions over the region's symbolic dimensions; memory sizes are in bytes.
 """
@@ -30,9 +30,9 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class DimSource:
-    """Source of a region's symbolic dimension: axis `axis` of input number `input`. If `input` is None, the region computes the
-    dimension and writes it (an existential dimension, at most `upper`). If `upper` is None too, the plan passes it; the plan knows
-    the dimension under the same name."""
+    """Source of a region's symbolic dimension: axis `axis` of input `input`. If `input` is None, the region computes and writes the
+    dimension (an existential dimension, at most `upper`). If `upper` is None too, the plan passes its dimension of the same
+    name."""
 
     name: str
     input: int | None = None
@@ -62,8 +62,8 @@ class KernelInfo:
 
 
 PORTABLE_C = "-c99"
-"""Suffix of the format of artifacts whose code is C99 that defines the region's function under the artifact's symbol (see
-`inlaid.runtime.host`) and needs no runtime module, so that firmware can include it."""
+"""Suffix of formats whose code is C99 source, which firmware can include. The source defines the region's function under the
+artifact's symbol (see `inlaid.runtime.host`) and needs no runtime module."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ class Artifact:
         Pairs (output, input) that share a buffer: the caller provides the output's buffer with the elements of the input, and the
         region updates it in place.
     constraints
-        Conditions on the dimensions of the signature, checked once per set of sizes before anything runs. Those on computed
+        Conditions on the dimensions of the signature, checked once per set of sizes before anything runs. Conditions on computed
         dimensions are checked after the region has run, before its outputs are used.
     requires
         Required machine features by name, such as CPU features; compared by `RuntimeModule.check`.
     kernels
         The kernels that the code calls, in order of the calls; empty if the code does not time them.
     variants
-        Versions of the region for more capable machines, best first, with equal symbol and signature but separate code,
-        constants, workspace and constraints. The first that `RuntimeModule.check` accepts is loaded, else this artifact.
+        Versions of the region for more capable machines, best first, with equal symbol and signature but separate code, constants,
+        workspace and constraints. The first variant that `RuntimeModule.check` accepts is loaded, otherwise this artifact.
     """
 
     symbol: str

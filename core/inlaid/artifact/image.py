@@ -6,7 +6,7 @@ relocations are relative ones (base + addend) in `DT_RELA`, in writable memory. 
 file can be mapped unchanged (`inlaid.runtime.mapped`), opened by `dlopen`, inspected with ELF tools, and linked into a larger one
 (`inlaid.codegen.elf`).
 
-`read_image` checks every size and offset before anything is mapped. It does not check what the code does.
+`read_image` checks every size and offset before anything is mapped. It does not check the code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RELA = struct.Struct("<QQq")
 SYMBOL = struct.Struct("<IBBHQQ")
 """st_name, info, other, shndx, value, size."""
 _COUNT = struct.Struct("<4xI")
-"""nchain, the number of symbols, behind nbucket in a hash table."""
+"""Part of a hash table's header: skips nbucket, reads nchain, the number of symbols."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ class Value:
 
     `storage` is "input" or "output" (owned by the caller); "constant" (in the package's weights under `name`); "arena" (at byte
     `offset` of its device's arena); "dynamic" (allocated when computed, since its size has no bound before the run; on a device it
-    shares memory with values of other lifetimes, see `inlaid.runtime.blocks`); or "host" (a Python object, `dtype` None). `shape`
-    is over the plan's dimensions; a string tensor that is an input has a shape too, which binds dimensions. `device` is the target
-    whose memory contains the value, "" for host memory. Values in device memory are arena and dynamic values, constants, and inputs
-    and outputs of called plans.
+    shares memory with values of disjoint lifetimes, see `runtime.blocks`); or "host" (a Python object, `dtype` None). `shape` has
+    expressions over the plan's dimensions; an input that is a string tensor has a shape too, which binds dimensions. `device` is
+    the target whose memory contains the value, "" for host memory. Values in device memory are arena and dynamic values, constants,
+    and inputs and outputs of called plans.
     """
 
     storage: Storage
@@ -70,9 +70,9 @@ class Loop:
     """Run plan `body` repeatedly, with the semantics of the graph's `Loop`.
 
     The body takes (iteration, state..., slices of scanned..., captured...) and returns (keep going, state..., outputs...); the
-    instruction returns (final state..., stacked outputs...). Values on a device stay there in the body. Each of them has a value of
-    one iteration's shape in `spare`, in order, that may be overwritten: state is double-buffered, and a slice at an unaligned
-    offset is copied.
+    instruction returns (final state..., stacked outputs...). Values on a device stay on it in the body. `spare` has for each such
+    value, in order, a value with the shape of one iteration that may be overwritten: state is double-buffered, and a slice at an
+    unaligned offset is copied.
     """
 
     body: str
@@ -89,8 +89,8 @@ class Loop:
 class Move:
     """Copy value `source` to value `target`: an input returned as an output, or a value between host and device. A copy from a
     device is complete after a `Wait`. `donate`: the target reuses the source's buffer, and nothing reads the source afterwards; an
-    input that moves to a device is reused if it is already there, and copied otherwise. `apart`: the device copies concurrently
-    with its kernels, in memory that nothing else uses before (to the device) or afterwards (from it)."""
+    input is reused if it is already on the device, and copied otherwise. `apart`: the device copies concurrently with its kernels.
+    Nothing else uses the memory before a copy to the device, or after a copy from it."""
 
     source: int
     target: int
@@ -100,8 +100,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Bind:
-    """Bind a size to an element of the int64 `source`, by its row-major index: it is the first extent of value `target`, which has
-    no elements. `name` and `node` are used in the error for a value that is not a size."""
+    """Bind the first extent of value `target`, which has no elements, to an element of the int64 value `source`, by row-major
+    index. `name` and `node` are used in the error for an element that is not a size."""
 
     source: int
     target: int
@@ -112,8 +112,8 @@ class Bind:
 
 @dataclass(frozen=True)
 class Assert:
-    """Raise an error with `message` unless the 0-d bool `condition` is true; a `condition` of None is always false. `outputs` have
-    no elements."""
+    """Raise an error with `message` unless the 0-d bool `condition` is true. None as `condition` means false. `outputs` have no
+    elements."""
 
     condition: int | None
     outputs: tuple[int, ...]
@@ -134,7 +134,7 @@ Instruction = Invoke | Call | Branch | Loop | Move | Bind | Assert | Wait
 @dataclass(frozen=True)
 class Plan:
     """A function as straight-line instructions. `inputs` and `outputs` name the caller's arrays, in order; `workspace` is the size
-    of the host arena in bytes, `arenas` has those of devices."""
+    of the host arena in bytes, `arenas` has the sizes of device arenas."""
 
     name: str
     values: tuple[Value, ...]
@@ -146,13 +146,13 @@ class Plan:
 
     @property
     def donated(self) -> frozenset[int]:
-        """The values whose buffers others reuse."""
+        """The numbers of values whose buffers other values reuse."""
         return frozenset(item.source for item in self.instructions if isinstance(item, Move) and item.donate)
 
 
 @dataclass(frozen=True)
 class RegionInfo:
-    """Facts on an artifact for profiles and reports: its target string and its source nodes."""
+    """Target string and source nodes of an artifact, for profiles and reports."""
 
     symbol: str
     target: str
@@ -161,7 +161,7 @@ class RegionInfo:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything an executable consists of besides artifacts and weights: plans by name (entry "main") and facts on regions."""
+    """Plans by name, with entry "main", and facts on regions. With artifacts and weights, a program makes up an executable."""
 
     plans: Mapping[str, Plan]
     regions: tuple[RegionInfo, ...]

@@ -9,7 +9,7 @@ from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke
 
 
 def read_by(instruction: Instruction) -> tuple[int, ...]:
-    """The numbers of the values that an instruction reads."""
+    """Return the numbers of the values that an instruction reads."""
     match instruction:
         case Invoke(inputs=inputs) | Call(inputs=inputs):
             return inputs
@@ -28,7 +28,7 @@ def read_by(instruction: Instruction) -> tuple[int, ...]:
 
 
 def written_by(instruction: Instruction) -> tuple[int, ...]:
-    """The numbers of the values that an instruction writes."""
+    """Return the numbers of the values that an instruction writes."""
     if isinstance(instruction, Wait):
         return ()
     if isinstance(instruction, Loop):
@@ -39,8 +39,8 @@ def written_by(instruction: Instruction) -> tuple[int, ...]:
 def lifetimes(
     values: Sequence[Value], instructions: Sequence[Instruction], planned: Callable[[Value], bool]
 ) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-    """Compute the owner of each `planned` value's buffer, which is the first value of its chain of donations; and for each owner,
-    the first and last instruction that use the buffer. A concurrent copy from a device uses it until the end."""
+    """Compute the owner of each `planned` value's buffer: the first value of its chain of donations. Also compute, for each owner,
+    the first and last instruction that use the buffer. A concurrent copy from a device uses the buffer until the end."""
     owners: dict[int, int] = {}
     lives: dict[int, tuple[int, int]] = {}
     for step, item in enumerate(instructions):

@@ -36,7 +36,7 @@ def joined(versions: Sequence[Artifact]) -> Artifact:
 
 
 def _content(array: np.ndarray[Any, Any]) -> object:
-    """A key that is equal for arrays with equal elements."""
+    """Compute a key that is equal for arrays with equal elements."""
     if array.dtype.hasobject:
         return id(array)
     return array.dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()

@@ -18,10 +18,10 @@ thresholds, collections that find nothing take a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run an `inlaid` command and exit. `arguments` defaults to those of the process.
+    """Run an `inlaid` command and exit. `arguments` defaults to the process's arguments.
 
-    An error prints one line to standard error and sets an `ExitCode`; with `--json` it also prints an object to standard output.
-    `--debug`, anywhere on the line, adds the traceback.
+    An error is printed as one line to standard error, and its `ExitCode` is the exit status; `--json` also prints an object to
+    standard output. `--debug`, anywhere on the command line, adds the traceback.
     """
     gc.set_threshold(*COLLECTIONS)
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -50,8 +50,8 @@ def _run(arguments: list[str], debug: bool) -> int:
 
 
 def _report(error: Exception, debug: bool, as_json: bool) -> int:
-    """Print an error and return its exit code. The error is one line on standard error, with `debug` after its traceback, and with
-    `as_json` also JSON on standard output."""
+    """Print an error and return its exit code. The error is one line on standard error; `debug` prints the traceback before it, and
+    `as_json` prints JSON to standard output."""
     from inlaid.cli.exit_codes import exit_code_of
     from inlaid.cli.json_output import error_json, print_json
 
@@ -65,7 +65,7 @@ def _report(error: Exception, debug: bool, as_json: bool) -> int:
 
 
 def _words(error: Exception, debug: bool) -> str:
-    """The message of an error, with its remedy spelt for the command line. The number of an operating-system error is left out."""
+    """Format an error, with its remedy for the command line. The number of an operating-system error is left out."""
     import click
 
     from inlaid.errors import InlaidError, PluginError

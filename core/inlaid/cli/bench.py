@@ -65,10 +65,10 @@ def bench_command(
 ) -> None:
     """Time MODEL, a package or a model file, alone or against other engines.
 
-    Each engine runs in its own process; all but the one being timed are stopped. The ratio is Inlaid's median time divided by the
-    other engine's: below 1, Inlaid is faster. The range next to it has the least and greatest ratio of one round. All engines use
-    the same precision: the model's, or bfloat16 for those that support it. The exit code is 1 if an engine of --against could not
-    run.
+    Each engine runs in a separate process; all but the timed one are stopped. The ratio is Inlaid's median time divided by the
+    other engine's: below 1, Inlaid is faster. The range next to the ratio has the least and greatest ratio of a round. All engines
+    use the same precision: the model's, or bfloat16 for engines that support it. The exit code is 1 if an engine of --against could
+    not run.
     """
     from inlaid.plugins.registry import default_registry
 
@@ -97,7 +97,7 @@ def bench_command(
 
 
 def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
-    """The inputs of a model, without compiling it."""
+    """Return the inputs of a model, without compiling it."""
     if is_package(model):
         from inlaid.runtime import load
 

@@ -13,7 +13,7 @@ from inlaid.cli.json_output import print_json
 def cache_command() -> None:
     """Manage the compilation cache.
 
-    INLAID_CACHE=off disables it. It is stored in $XDG_CACHE_HOME/inlaid, by default ~/.cache/inlaid.
+    The cache is stored in $XDG_CACHE_HOME/inlaid, by default ~/.cache/inlaid. INLAID_CACHE=off disables it.
     """
 
 

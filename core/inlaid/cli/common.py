@@ -45,7 +45,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
 
 
 def parse_targets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Split targets given as separate options or separated by commas. A target may hold commas: `x86:threads=1,cpu=native`."""
+    """Split targets given as separate options or separated by commas. A target may contain commas, as in
+    `x86:threads=1,cpu=native`."""
     found: list[str] = []
     for value in values:
         for part in value.split(","):
@@ -57,7 +58,7 @@ def parse_targets(context: click.Context, parameter: click.Parameter, values: tu
 
 
 def target_option() -> Callable[[Any], Any]:
-    """The option `--target` (or `--targets`), repeatable, in order of priority."""
+    """Create the repeatable option `--target` (or `--targets`), whose values are in order of priority."""
     return click.option(
         "--target",
         "--targets",
@@ -71,7 +72,7 @@ def target_option() -> Callable[[Any], Any]:
 
 
 def given_or_default(targets: tuple[str, ...]) -> tuple[str, ...]:
-    """The targets of the command line, or else the default ones, with a warning on standard error if those are slow."""
+    """Return the targets of the command line, or else the default targets, with a warning on standard error if these are slow."""
     from inlaid.api import default_targets
 
     if targets:
@@ -116,21 +117,21 @@ inputs_option = click.option(
     "inputs",
     multiple=True,
     metavar="NAME=FILE",
-    help="An input as a .npy file, or all inputs as FILE.npz without a name. Inputs not given are random.",
+    help="An input as a .npy file, or all inputs as FILE.npz without NAME=. Inputs not given are random.",
 )
 precision_option = click.option(
     "--precision",
     default="model",
     show_default=True,
-    help="Arithmetic of float32 models. model: as the model says; bf16: multiply in bfloat16, accumulate in float32.",
+    help="Arithmetic of float32 models. model: in the model's dtypes; bf16: multiply in bfloat16, accumulate in float32.",
 )
 placement_option = click.option(
     "--placement",
     type=click.Choice(["priority", "cost", "measured"]),
     default="priority",
     show_default=True,
-    help="How to choose among targets that accept an operator. priority: the first listed; cost: least predicted time in total; "
-    "measured: as cost, but with operators timed on their targets.",
+    help="How to choose among targets that accept an operator. priority: the first listed; cost: the least predicted total time; "
+    "measured: the least total time, with operators timed on their targets.",
 )
 lock_option = click.option(
     "--lock",
@@ -166,7 +167,7 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
 
 @contextmanager
 def echo_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Print Inlaid's own warnings to standard error at the end. Yields the list of all warnings, complete after the block."""
+    """Print Inlaid's warnings to standard error at the end. Yields the list of all warnings, complete after the block."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InlaidWarning)
         yield caught
@@ -178,7 +179,7 @@ def echo_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def is_package(model: Path) -> bool:
-    """Whether a path names a package, judged by its suffix."""
+    """Test whether a path names a package, judged by its suffix."""
     return model.suffix == PACKAGE
 
 
@@ -219,8 +220,8 @@ def executable_of(
 def make_inputs(
     specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
-    """Read inputs from `name=file.npy` or an .npz file; the rest are random, from `seed`. `dims` gives the sizes of symbolic
-    dimensions of random inputs; a dimension without one gets its least size, but at least 1."""
+    """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
+    dimensions of random inputs; other dimensions get their least size, but at least 1."""
     arrays: dict[str, Any] = {}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:

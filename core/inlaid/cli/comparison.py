@@ -1,8 +1,8 @@
-"""Time engines against each other in interleaved rounds, so that ratios are meaningful on a shared machine.
+"""Times engines in interleaved rounds, so that ratios are meaningful on a shared machine.
 
-Each engine runs in its own process. All but the one being timed are stopped (SIGSTOP), since spinning worker threads would take
-its cores. Each round starts with another engine, so that none always follows the same one. A ratio is taken within a round, where
-both engines saw similar conditions.
+Each engine runs in a separate process. All engines but the timed one are stopped (SIGSTOP), since spinning worker threads would
+take its cores. Each round starts with another engine, so that no engine always follows the same engine. A ratio compares times of
+one round, in which both engines ran under similar conditions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What to compare. `inputs` are arrays by name, in the model's order; `dims` are sizes or bounds of symbolic dimensions;
-    `threads` applies to every engine; `seconds` is the time per engine and round. With `unfused` and at least one peer, Inlaid
-    without fusion is timed too. `precision` is one of Inlaid's, and applies to every engine."""
+    """Settings of a comparison. `inputs` are arrays by name, in the model's order; `dims` are sizes or bounds of symbolic
+    dimensions; `threads` applies to every engine; `seconds` is the time per engine and round. With `unfused` and at least one peer,
+    Inlaid without fusion is timed too. `precision`, as for `inlaid.compile`, applies to every engine."""
 
     model: Path
     inputs: Mapping[str, np.ndarray[Any, Any]]
@@ -61,9 +61,9 @@ class Comparison:
 @dataclass(frozen=True)
 class Timing:
     """The measurements of one engine. `prepare_s` is the time to compile and load; `peak_mib` the peak resident memory of the
-    process that runs the model; `compiler_mib` that of its compiler process, 0 if it compiled itself. `rounds` has the median time
-    of each round in ms. `difference` is the greatest difference between its outputs and Inlaid's, relative to the output's greatest
-    magnitude."""
+    process that runs the model; `compiler_mib` the peak of its compiler process, 0 if the model was compiled in the same process.
+    `rounds` has the median time of each round in ms. `difference` is the greatest difference from Inlaid's outputs, relative to an
+    output's greatest magnitude."""
 
     label: str
     version: str
@@ -111,17 +111,17 @@ class Result:
         return min(self.peers, key=lambda item: item.median, default=None)
 
     def ratios(self, other: Timing) -> tuple[float, ...]:
-        """Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
+        """Compute Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
         return tuple(mine / its for mine, its in zip(self.own.rounds, other.rounds, strict=True))
 
     def ratio(self, other: Timing) -> float:
-        """Inlaid's median time divided by the other engine's. It is between the least and the greatest of `ratios`."""
+        """Return Inlaid's median time divided by the other engine's, which is between the least and the greatest of `ratios`."""
         return self.own.median / other.median
 
 
 def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRegistry) -> tuple[tuple[str, ...], int]:
-    """Set the number of threads of each target that has that option. Returns the targets and the number: `threads`, else that of
-    the first target that states one, else the number of usable cores."""
+    """Set the number of threads of each target that has that option. Returns the targets and the number of threads: `threads`, else
+    the number of the first target that states one, else the number of usable cores."""
     parsed = [registry.target(text) for text in targets]
     given = [getattr(target.options, "threads", 0) for target in parsed]
     count = threads or next(filter(None, given), 0) or len(os.sched_getaffinity(0))
@@ -163,7 +163,8 @@ def _importable(module: str) -> bool:
 
 
 def time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
-    """Prepare each job in its own process and time them in interleaved rounds. The first job is the reference of the ratios.
+    """Prepare each job in a separate process, and time the jobs in interleaved rounds. Ratios compare the first job with the
+    others.
 
     Raises `CompileError` if the first job fails.
     """
@@ -258,7 +259,7 @@ class _Engine:
         )
 
     def prepare(self) -> str:
-        """Wait until the model is ready. Returns the reason if preparing failed, else ""."""
+        """Wait until the model is ready. Returns "", or the reason if preparing failed."""
         self.facts = self._receive(TIME_LIMIT)
         self._stop()
         failed = str(self.facts.get("failed", ""))
@@ -267,7 +268,7 @@ class _Engine:
         return failed
 
     def time(self, seconds: float) -> str:
-        """Time one round. Returns the reason if it failed, else ""."""
+        """Time one round. Returns "", or the reason if the round failed."""
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # the process has ended, which `_receive` reports
@@ -280,7 +281,7 @@ class _Engine:
         return str(answer.get("failed", ""))
 
     def timing(self, own: _Engine) -> Timing:
-        """The measurements of this engine."""
+        """Return the measurements of this engine."""
         difference = 0.0 if own is self else _difference(Path(self.job.outputs), Path(own.job.outputs))
         return Timing(self.job.label, **self.facts, rounds=tuple(self.rounds), difference=difference)
 
@@ -308,7 +309,7 @@ class _Engine:
         return answer
 
     def _stop(self) -> None:
-        """Stop the process, and wait until it is stopped or has ended."""
+        """Stop the process (SIGSTOP), and wait until it is stopped or has ended."""
         self._signal(signal.SIGSTOP)
         with suppress(ChildProcessError):  # `_receive` has already reaped it
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -319,7 +320,7 @@ class _Engine:
 
 
 def _difference(path: Path, own: Path) -> float:
-    """The greatest difference of outputs, relative to each output's greatest magnitude; infinite if shapes differ."""
+    """Compute the greatest difference of outputs, relative to each output's greatest magnitude; infinite if shapes differ."""
     greatest = 0.0
     with np.load(path) as theirs, np.load(own) as mine:
         if theirs.files != mine.files:

@@ -174,7 +174,7 @@ def _export(found: Compiled, folder: Path, model: Path) -> Exported:
 
 
 def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> Isolation | None:
-    """The limits on code generators, None without isolation. Raises `UsageError` for limits without isolation."""
+    """Return the limits on code generators, None if `isolate` is False. Raises `UsageError` for limits without isolation."""
     from inlaid.settings import Isolation
 
     if isolate:

@@ -1,8 +1,8 @@
 """Worker process of one engine: prepares a model, then times runs on request.
 
-Started by path, as `python -P engines.py JOB`, so that a peer's process imports nothing of Inlaid. Each line on standard input is
-a number of seconds to run. The first line on standard output describes the preparation; each further line answers one input line.
-All are JSON. Peers are imported by name on demand: Inlaid depends on none of them.
+Started by path, as `python -P engines.py JOB`, so that a peer's process imports nothing of Inlaid. Each line on standard input is a
+number of seconds to run. The first line on standard output describes the preparation; each further line answers one input line. All
+lines are JSON. Peers are imported on demand, since Inlaid does not depend on them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Job:
-    """The task of one engine. `label` names it in reports; `names` are the model's input names; `inputs` is an .npz file with the
-    arrays in that order, and `outputs` one to write. `precision` is one of Inlaid's, and applies to every engine. `targets`, `dims`
-    and `fusion` apply to Inlaid only."""
+    """The task of one engine. `label` is its name in reports; `names` are the model's input names; `inputs` is an .npz file with
+    arrays in the order of `names`; `outputs` is an .npz file to write. `precision`, as for `inlaid.compile`, applies to every
+    engine. `targets`, `dims` and `fusion` apply to Inlaid only."""
 
     label: str
     engine: str
@@ -49,7 +49,7 @@ class Job:
     precision: str = "model"
 
     def text(self) -> str:
-        """The job as JSON."""
+        """Return the job as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -72,8 +72,8 @@ class Prepared:
 
 
 def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
-    """Load a package with Inlaid. A model is first compiled in another process, as a user would do, so that the memory of this
-    process is what running takes."""
+    """Load a package with Inlaid. A model is first compiled in another process, as a user would do, so that this process shows the
+    memory for running only."""
     package = job.model
     if not package.endswith(".inlaid"):
         package = f"{job.outputs}.inlaid"
@@ -227,8 +227,8 @@ IN_BFLOAT16 = ("inlaid", "openvino", "torch")
 
 
 def time_runs(run: Callable[[], Any], seconds: float) -> dict[str, float]:
-    """Run for `seconds`, and at least `LEAST_RUNS` times. A first run is not timed: while the process was stopped, others have
-    replaced the contents of the caches."""
+    """Run for `seconds`, and at least `LEAST_RUNS` times. A first run is not timed: while this process was stopped, other processes
+    have replaced the contents of the caches."""
     run()
     times: list[float] = []
     until = time.perf_counter() + seconds
@@ -265,14 +265,14 @@ def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
 
 
 def _peak_mib() -> float:
-    """Peak resident memory of this process in MiB. `getrusage` would also count the process that this one was forked from."""
+    """Return the peak resident memory of this process in MiB. `getrusage` would also count the process that forked this process."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
 def _reason(error: Exception) -> str:
-    """The last line of an error's message, which has the cause. The output of another process already names its exception."""
+    """Return the last line of an error's message, which has the cause. Output of another process already names the exception."""
     from inlaid.errors import InlaidError
 
     text = error.on_command_line() if isinstance(error, InlaidError) else str(error)

@@ -10,13 +10,13 @@ class ExitCode(IntEnum):
 
     SUCCESS = 0
     CHECK_FAILED = 1
-    """A check failed: a conformance case, `run --shadow`, an engine of `bench --against`."""
+    """A check failed: a conformance case, a region of `run --shadow`, or an engine of `bench --against`."""
     USAGE = 2
     """The command line is wrong: an unknown command, option or target, or a bad value."""
     INPUT = 3
     """A file cannot be read or written, or a model, package or array is damaged or does not fit."""
     UNSUPPORTED = 4
-    """The input is valid, but the targets, this machine or its memory cannot do what it asks for."""
+    """The input is valid, but the targets, this machine or its memory cannot handle it."""
     INTERNAL = 5
     """Inlaid or a plugin failed: a bug to report."""
     INTERRUPTED = 130
@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     import click
 
     from inlaid import errors

@@ -44,7 +44,7 @@ _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64",
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The project's folder. Default: inlaid-NAME.")
 @json_option
 def new_plugin_command(name: str, level: str, memory: str, output: Path | None, as_json: bool) -> None:
-    """Create a plugin project for a new target NAME, which installs, runs and passes the conformance suite unchanged."""
+    """Create a plugin project for a new target NAME. As generated, it installs, runs and passes the conformance suite."""
     folder = output or Path(_distribution(name))
     files = render(name, Level(level), memory)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -62,7 +62,7 @@ def new_plugin_command(name: str, level: str, memory: str, output: Path | None, 
 
 def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
     """Render the files of a project, by path. `memory` is "host" or "device". Raises `InputError` for an invalid or existing target
-    name, and for loop programs with device memory."""
+    name, and for the loop level with device memory."""
     if memory == "device" and level is Level.LOOP:
         raise InputError("expected --level region for --memory device, got loop", remedy="loop-level projects run C on the host")
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):

@@ -91,7 +91,8 @@ def partition_command(
 
 
 def _write_lock(path: Path, partitioned: Partitioned, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
-    """Write a lock file. Returns its differences from the previous one. Raises `InputError` if the existing file is not a lock."""
+    """Write a lock file. Returns the differences from its previous contents. Raises `InputError` if the existing file is not a
+    lock."""
     from inlaid.partitioning.lock import Lock
 
     now = Lock.of(partitioned, candidates)

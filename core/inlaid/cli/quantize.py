@@ -22,12 +22,16 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--borders", type=click.Choice(BORDERS), help="With --quantize: type of inputs and outputs. Default: float32."
         ),
-        click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how to requantise. Default: fixed."),
-        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two lets targets shift. Default: any."),
+        click.option(
+            "--arithmetic",
+            type=click.Choice(ARITHMETICS),
+            help="With --quantize: requantisation in fixed point or float. Default: fixed.",
+        ),
+        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two permits shifts. Default: any."),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),
-            help="With --quantize: how to choose ranges from the observed values. Default: minmax.",
+            help="With --quantize: the rule that selects ranges from observed values. Default: minmax.",
         ),
         click.option(
             "--quantize",
@@ -44,7 +48,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Quantizer:
-    """Quantises a module for the targets, and keeps the report."""
+    """Quantises a module for the targets, and stores the report."""
 
     samples: Path
     settings: Quantization
@@ -64,7 +68,7 @@ class Quantizer:
 def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
-    """The quantisation settings, None without samples. Raises `UsageError` for settings without samples."""
+    """Return the quantisation settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
 
     if samples is not None:
         usual = Quantization()

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 860, 480
 """Size of the drawing area, in pixels."""
 COLOURS = ("#2f7ed8", "#e0801f", "#2e9e6b", "#b04fc4", "#c9463d", "#8a7a1f")
 LEAST_INTENSITY, LEAST_RATE = 2.0**-6, 1e6
-"""Upper limits of the axes' origins: FLOP/byte and FLOP/s."""
+"""Least values at the axes' origins: FLOP/byte and FLOP/s."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _point(row: Row, axes: _Axes, colour: str, able: Capabilities) -> Point:
 
 
 def _allowed(row: Row, able: Capabilities) -> float:
-    """The achieved share of the kernel's roof: peak arithmetic or bandwidth, whichever is the limit."""
+    """Compute the kernel's achieved share of its roof, the lower of the peak rate and the rate that bandwidth allows."""
     seconds = max(row.operations / able.peak, row.bytes / able.bandwidth)
     return seconds / row.seconds if row.seconds else 0.0
 

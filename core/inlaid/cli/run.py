@@ -66,7 +66,7 @@ def run_command(
     roofline: Path | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL, a package or a model file, once and print the outputs."""
+    """Run MODEL (a package or a model file) once and print the outputs."""
     written = list(filter(None, (output, trace, roofline)))
     if len({*written}) < len(written):
         raise click.UsageError("--output, --trace and --roofline need different files, got the same one")
@@ -112,8 +112,8 @@ def _roofline(profile: Profile, title: str) -> str:
 
 
 def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
-    """Compare each region with the reference target and return the number of region runs compared. Prints the regions that differ,
-    the worst first. Raises `CheckFailed` if one exceeds its tolerance, and saves the inputs of the worst."""
+    """Compare each region with the reference target. Returns the number of compared region runs. Prints the regions that differ,
+    worst first. If a region exceeds its tolerance, saves the inputs of the worst region and raises `CheckFailed`."""
     import inlaid
     from inlaid.driver.shadow import shadow
     from inlaid.settings import Settings
@@ -133,7 +133,7 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
-    """Check `--dim` for a package, where it only sets the sizes of random inputs. Raises `UsageError`."""
+    """Check `--dim` for a package: it may only set the sizes of random inputs. Raises `UsageError`."""
     names = {each.name for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     for name, size in dims.items():
         if name not in names:
@@ -143,7 +143,8 @@ def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> N
 
 
 def _save(path: Path, results: dict[str, Any]) -> None:
-    """Write arrays to an .npz file, whose suffix is kept as given. Raises `InputError` for results that are not numeric arrays."""
+    """Write arrays to an .npz file, without changing the suffix of `path`. Raises `InputError` for results that are not numeric
+    arrays."""
     others = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
     if others:
         raise InputError(f"output {others[0]} is a sequence, an optional or text, which .npz files cannot store", remedy=PYTHON)
@@ -158,7 +159,7 @@ def _summary(value: Any) -> dict[str, Any]:
 
 
 def _plain(element: Any) -> Any:
-    """Convert an element for JSON: numbers and booleans as such, others as text."""
+    """Convert an element for JSON: numbers and booleans unchanged, other values as text."""
     return element.item() if isinstance(element, np.generic) else str(element)
 
 

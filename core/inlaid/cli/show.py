@@ -39,7 +39,7 @@ def show_command(
     weights: Literal["elided", "hash"],
     as_json: bool,
 ) -> None:
-    """Print the IR of MODEL as imported, or after a pass.
+    """Print the IR of MODEL after import, or after a pass.
 
     If a pass runs several times, its last run is shown; PASS:1 selects the first. With --json, the IR is one string.
     """

@@ -1,4 +1,4 @@
-"""inlaid targets and inlaid formats: list what plugins provide."""
+"""inlaid targets and inlaid formats: list the targets and model formats of plugins."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Escape control characters, bidirectional marks and unprintable characters, except line ends: names come from model files,
+    """Escape control characters, bidirectional marks and unprintable characters, except line ends. Names come from model files,
     which may be hostile."""
     if text.replace("\n", "").isprintable():
         return text

@@ -18,11 +18,11 @@ C_TYPES = {
     "bool": "uint8_t",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""C type by name of the element type, for the element types that C has arithmetic for."""
+"""C type by name of the element type, for element types with C arithmetic."""
 
 
 def c_type(of: DType) -> str:
-    """C type of an element type. Raises `Unsupported` for a type that C lacks."""
+    """Return the C type of an element type. Raises `Unsupported` for a type that C lacks."""
     found = C_TYPES.get(of.name)
     if found is None:
         raise Unsupported(f"C has no type for {of}, expected one of {', '.join(C_TYPES)}")
@@ -43,19 +43,19 @@ def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
 
 
 def address(buffer: RegionBuffer, offset: str = "") -> str:
-    """C expression of type `void *` for the address of a buffer inside the region's function. `offset` is the buffer's arena offset
-    as C text if it is symbolic."""
+    """Print a C expression of type `void *` for the address of a buffer inside the region's function. `offset` is the buffer's
+    arena offset as C text if it is symbolic."""
     if buffer.storage == "arena":
         return f"(void *)((char *)workspace + {offset or buffer.offset})"
     return f"{buffer.storage}s[{buffer.index}]"
 
 
 def pointer(buffer: RegionBuffer) -> str:
-    """C expression for a typed pointer to a buffer with a static offset."""
+    """Print a C expression for a typed pointer to a buffer with a static offset."""
     const = "const " if buffer.storage in ("input", "constant") else ""
     return f"(({const}{c_type(buffer.dtype)} *)({address(buffer)}))"
 
 
 def region_source(symbol: str, body: str, before: str = "") -> bytes:
-    """C source of a region: `body` is the text of its function's statements, `before` the text before the function."""
+    """Print the C source of a region: `body` is the text of its function's statements, `before` the text before the function."""
     return f"{REGION_PRELUDE}{before}\nint32_t {symbol}({REGION_PARAMETERS}) {{\n{body}\n    return 0;\n}}\n".encode()

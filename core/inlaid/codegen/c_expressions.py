@@ -18,7 +18,7 @@ from inlaid.tensor.analysis.ranges import Ranges
 from inlaid.types import dtype
 
 WIDTH = 110
-"""Maximum length of an expression in characters; parts of a longer one get variables."""
+"""Maximum length of an expression in characters; parts of a longer expression get variables."""
 
 
 class Expressions:
@@ -70,7 +70,7 @@ class Expressions:
         self.known = outer
 
     def inside(self, value: ir.Expr, low: arith.Dim, high: arith.Dim) -> bool:
-        """Whether an integer is proved to be in [low, high]."""
+        """Test whether an integer is proved to be in [low, high]."""
         match self.ranges.of(value), arith.wrap(low), arith.wrap(high):
             case (least, greatest), arith.Const(value=first), arith.Const(value=last):
                 return first <= least and greatest <= last
@@ -161,7 +161,7 @@ class Expressions:
         self.known[node] = Text(name, ATOM)
 
     def repeats(self, node: ir.Expr) -> bool:
-        """Whether the C text of a node repeats its operands."""
+        """Test whether the C text of a node repeats its operands."""
         of = ir.operands(node)[0].dtype if ir.operands(node) else node.dtype
         match node:
             case ir.Binary(op="div" | "mod"):
@@ -207,12 +207,12 @@ class Expressions:
         return Text(name, ATOM)
 
     def shifts(self, expr: ir.Binary) -> bool:
-        """Whether a shift count is proved to be in [0, width)."""
+        """Test whether a shift count is proved to be in [0, width)."""
         count = self.ranges.of(expr.b)
         return count is not None and count[0] >= 0 and count[1] < expr.dtype.bits
 
     def divides(self, expr: ir.Binary) -> bool:
-        """Whether a divisor is proved to be neither 0 nor -1."""
+        """Test whether a divisor is proved to be neither 0 nor -1."""
         of = self.ranges.of(expr.b)
         return of is not None and (of[0] > 0 or of[1] < -1)
 
@@ -249,10 +249,10 @@ class Expressions:
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__}")
 
     def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
-        """Operands that are evaluated whenever the value is."""
+        """Return the operands of an expression that are evaluated unconditionally."""
         return (expr.condition,) if isinstance(expr, ir.Select) else ir.operands(expr)
 
 
 def is_name(text: str) -> bool:
-    """Whether an expression is a single name or number."""
+    """Test whether an expression is a single name or number."""
     return re.fullmatch(r"\w+", text) is not None

@@ -31,7 +31,7 @@ static inline float inlaid_floorf(float x) {
 
 
 def helpers(text: str, index: str = "int64_t") -> str:
-    """Definitions of the helper functions that `text` calls, with index type `index`."""
+    """Print the helper functions that `text` calls, with index type `index`."""
     wanted = [name for name in HELPERS if f"inlaid_{name}(" in text]
     if "floormod" in wanted and "floordiv" not in wanted:
         wanted.insert(0, "floordiv")

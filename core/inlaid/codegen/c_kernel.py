@@ -1,7 +1,7 @@
 """Print loop programs as readable C99 functions.
 
-A kernel is a function of its buffers and sizes. A kernel that checks indices returns int32_t, 1 if one is out of range, else 0;
-other kernels return void. Serial, parallel, vectorized and unrolled loops are all printed as serial loops.
+A kernel is a function of its buffers and sizes. A kernel that checks indices returns int32_t: 1 if an index is out of range, else
+0. Other kernels return void. Serial, parallel, vectorized and unrolled loops are all printed as serial loops.
 """
 
 from __future__ import annotations

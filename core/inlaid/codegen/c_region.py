@@ -24,7 +24,7 @@ def region_in_c(region: RegionProgram) -> bytes:
 
 
 def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
-    """Statements of the region's function, which call the kernels in order. `checks`: whether each kernel checks indices."""
+    """Print statements of the region's function, which call the kernels in order. `checks`: whether each kernel checks indices."""
     places: dict[arith.Expr, str] = {arith.SizeVar(dim.name): f"dims[{number}]" for number, dim in enumerate(region.signature.dims)}
     bounds: dict[arith.Expr, arith.Expr] = {
         arith.SizeVar(dim.name): arith.wrap(dim.upper)
@@ -67,7 +67,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
 
 
 def _maxima(region: RegionProgram, bounds: Mapping[arith.Expr, arith.Expr]) -> list[arith.Expr]:
-    """Maximum expressions in the offsets of used buffers, inner ones first."""
+    """Collect the `max` expressions in the offsets of used buffers, inner expressions first."""
     used = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
     found: dict[arith.Expr, None] = {}
     seen: set[arith.Expr] = set()

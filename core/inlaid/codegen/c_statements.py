@@ -74,7 +74,7 @@ class Statements(Expressions):
                 raise CompileError(f"kernel {self.program.name} must be plain loops, found {type(stmt).__name__}: lower it first")
 
     def further_arguments(self, stmt: ir.Intrinsic) -> Sequence[str]:
-        """Additional arguments for the emitter of an intrinsic, after its own."""
+        """Return additional arguments for the emitter of an intrinsic, which follow the intrinsic's arguments."""
         return ()
 
     def store(self, stmt: ir.Store) -> None:

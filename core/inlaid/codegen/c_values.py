@@ -12,11 +12,11 @@ from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.types import DType, dtype
 
 NATIVE = frozenset(C_TYPES)
-"""Names of the element types that C has arithmetic for; all others are legalized to these first."""
+"""Names of the element types with C arithmetic. Other element types are legalized to these before printing."""
 
 ATOM, PRODUCT, SUM, OTHER = range(4)
-"""Precedence levels of expressions: names, literals, calls and parenthesized expressions; products and quotients; sums and
-differences; all others."""
+"""Precedence levels of C expressions: names, literals, calls and parenthesized expressions; products and quotients; sums and
+differences; all other expressions."""
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
@@ -33,7 +33,7 @@ class Text:
     number: bool = False
 
     def within(self, level: int) -> str:
-        """The expression as an operand at a precedence level: in parentheses if it binds less tightly."""
+        """Print the expression as an operand at a precedence level, in parentheses if it binds less tightly."""
         return self.code if self.level <= level else f"({self.code})"
 
     @property
@@ -43,12 +43,12 @@ class Text:
 
 
 def value_type(of: DType) -> str:
-    """C type of a value in a variable (bool is _Bool)."""
+    """Return the C type of a variable for a value (bool is _Bool)."""
     return "_Bool" if of.kind == "bool" else c_type(of)
 
 
 def literal(value: float | int | bool, of: DType) -> str:
-    """C literal of a constant."""
+    """Print a constant as a C literal."""
     if of.is_float:
         number = float(value)
         if math.isnan(number):
@@ -72,7 +72,7 @@ def literal(value: float | int | bool, of: DType) -> str:
 
 
 def constant(value: float | int | bool, of: DType) -> Text:
-    """C literal of a constant with its precedence level."""
+    """Print a constant as a C literal with its precedence level."""
     text = literal(value, of)
     return Text(text, PRODUCT if text.startswith("-") else ATOM, not (of.is_float and math.isnan(value)))
 
@@ -183,7 +183,7 @@ def reinterpret(a: Text, source: DType, target: DType) -> Text:
 
 
 def _negated(a: Text, of: DType) -> str:
-    """Negate an integer, wrapping: the minimum is its own negation."""
+    """Print a wrapping integer negation, which maps the minimum to itself."""
     if of.bits < 32:
         return f"({c_type(of)})-{a.atom}"
     return f"({c_type(of)})(0u - {_same_width(a, of)})"
@@ -194,11 +194,11 @@ def _suffix(of: DType) -> str:
 
 
 def _same_width(a: Text, of: DType) -> str:
-    """Cast a value to the unsigned integer of its width."""
+    """Print a cast of a value to the unsigned integer of equal width."""
     return f"({c_type(dtype(f'uint{of.bits}'))}){a.atom}"
 
 
 def _unsigned(a: Text, of: DType) -> str:
-    """Zero-extend a value to an unsigned integer of at least 32 bits, for shifts and bit counts."""
+    """Print the zero extension of a value to an unsigned integer of at least 32 bits, for shifts and bit counts."""
     same = _same_width(a, of)
     return same if of.bits >= 32 else f"(uint32_t){same}"

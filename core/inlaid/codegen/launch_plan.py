@@ -30,8 +30,8 @@ class ThreadKernel:
 
 @dataclass(frozen=True)
 class ThreadRegion:
-    """The distinct kernels of a region and their launch plan. `workspace` is the bytes of the arena, which also holds computed
-    sizes."""
+    """The distinct kernels of a region and their launch plan. `workspace` is the size in bytes of the arena, which also holds
+    computed sizes."""
 
     kernels: tuple[ThreadKernel, ...]
     plan: LaunchPlan
@@ -46,8 +46,8 @@ class ThreadRegion:
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
-    """Lower a region to kernels and a launch plan by `split_launches`, whose errors it raises. Also raises `Unsupported` for calls
-    that are predicated on data."""
+    """Lower a region to kernels and a launch plan by `split_launches`. Raises the errors of `split_launches`, and `Unsupported` for
+    calls that are predicated on data."""
     return _Builder(program, scopes, subgroup).build()
 
 
@@ -88,7 +88,7 @@ class _Builder:
         return tuple(source.name for source in self.program.signature.dims)
 
     def _size(self, dim: Dim) -> int:
-        """Number of a size in the plan; adds it if new."""
+        """Return the number of a size in the plan. A new size is added."""
         return self._sizes.setdefault(arith.wrap(dim), len(self._sizes))
 
     def _call(self, number: int, call: KernelCall, launches: Launches, numbers: Mapping[str, int]) -> list[Step]:
@@ -104,7 +104,7 @@ class _Builder:
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
-                raise Unsupported("predicates of calls must depend on sizes only, found one on data")
+                raise Unsupported("predicates of calls must depend only on sizes, found one that depends on data")
             holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
             host = [self._predicated(holds, host)]
         return [*host, *steps]
@@ -153,7 +153,7 @@ class _Builder:
         raise CompileError(f"kernel {launches.host.name}: {type(stmt).__name__} cannot run on the host")
 
     def _predicated(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
-        """Predicated steps: a host loop of 0 or 1 iterations."""
+        """Predicate steps by a host loop of 0 or 1 iterations."""
         variable = len(self._variables)
         self._variables.append(Size(SizeVar(f"host.{variable}")))
         return Step(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))
@@ -164,12 +164,12 @@ class _Builder:
 
 
 def _identifier(position: int, name: str) -> str:
-    """Identifier of a kernel's function."""
+    """Return the identifier of a kernel's function."""
     return f"k{position}_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
 def _buffer_inputs(launches: Launches, name: str) -> int:
-    """Number of inputs of a kernel that are buffers."""
+    """Count the inputs of a kernel that are buffers."""
     kernel = launches.kernels[name].program
     for stmt in ir.walk_stmts(launches.host.body):
         if isinstance(stmt, ir.Intrinsic) and stmt.name == name:

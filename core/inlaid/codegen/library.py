@@ -1,20 +1,20 @@
-"""Description of an exported library's function, which a code generator prints.
+"""Describe the functions of an exported library, which a code generator prints.
 
     int32 <prefix>_run(int64 size0, ..., void *argument0, ..., void *workspace, char *message)
 
-runs its steps in order. `message` is a buffer of `MESSAGE_BYTES` bytes or null. Code for several threads has three more functions:
+runs the model's steps in order. `message` is a buffer of `MESSAGE_BYTES` bytes or null. A library for several threads also exports
 
     int32 <prefix>_run_on(void *team, ...)
 
-runs them on a team of threads, memory that
+which runs the steps on a team of threads. The caller provides the memory `team` and initializes it by
 
     void <prefix>_team(void *team, int32 threads)
 
-has initialised; each thread but the caller then calls
+Each thread except the caller of `<prefix>_run_on` calls
 
     void <prefix>_worker(void *team, int64 number)
 
-with numbers from 1, which takes part in parallel loops and never returns.
+with a number from 1 on. This function runs shares of parallel loops and never returns.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from inlaid.plugins import Codegen
 WEIGHTS = "inlaid_weights"
 """Symbol of the block of all weights."""
 UNSUPPORTED_PROCESSOR, INVALID_SIZE = -1, -2
-"""Returned on a processor that lacks a required feature, and for sizes that the model does not take. Error codes of regions are
-positive."""
+"""Return codes of `<prefix>_run` on a processor that lacks a required feature, and for sizes that the model does not accept. Error
+codes of regions are positive."""
 TEAM_ALIGNMENT = 128
-"""Alignment of a team in bytes. A team of n threads takes n + 3 times as many."""
+"""Alignment of a team in bytes. A team of n threads occupies (n + 3) * `TEAM_ALIGNMENT` bytes."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class SizeCheck:
-    """Return `INVALID_SIZE` with a message where a condition on sizes is zero."""
+    """Return `INVALID_SIZE` with a message if a condition on sizes is zero."""
 
     condition: Dim
     message: str
@@ -76,10 +76,10 @@ class SizeCheck:
 
 @dataclass(frozen=True)
 class LibraryFunction:
-    """The exported functions. `arguments` is the number of pointers before `workspace`; regions use the workspace from byte
-    `scratch` on. If the processor lacks a feature in `requires`, `<prefix>_run` returns `UNSUPPORTED_PROCESSOR` and runs nothing.
-    `sizes` are symbolic dimensions, parameters that are checked before anything runs. `threads`: the program may provide a team of
-    threads."""
+    """The exported functions of a library. `arguments` is the number of pointers before `workspace`; regions use the workspace from
+    byte `scratch` on. If the processor lacks a feature in `requires`, `<prefix>_run` returns `UNSUPPORTED_PROCESSOR` and runs
+    nothing. `sizes` are symbolic dimensions, parameters that are checked before anything runs. `threads`: the library also exports
+    the functions for a team of threads."""
 
     prefix: str
     arguments: int
@@ -92,12 +92,12 @@ class LibraryFunction:
 
     @property
     def symbol(self) -> str:
-        """The function that runs the model."""
+        """Symbol of the function that runs the model."""
         return f"{self.prefix}_run"
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """All functions."""
+        """Symbols of all exported functions."""
         return (self.symbol, *(f"{self.prefix}_{name}" for name in ("run_on", "team", "worker") if self.threads))
 
 
@@ -107,11 +107,11 @@ class LibraryCodegen(Codegen):
     @property
     @abstractmethod
     def architecture(self) -> Architecture:
-        """The architecture for the linker."""
+        """The linker's description of the target's architecture."""
 
     @property
     def threads(self) -> bool:
-        """Whether its code shares loops among the threads of a team."""
+        """Whether the generated code distributes parallel loops over a team of threads."""
         return False
 
     @abstractmethod

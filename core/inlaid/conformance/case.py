@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from inlaid.conformance.target_under_test import TargetUnderTest
 
 LEVELS = ("plugin", "annotations", "codegen", "operators", "runtime", "devices", "models", "package")
-"""Levels in the order in which a plugin has to pass them."""
+"""Levels, in the order in which a plugin has to pass them."""
 BINDING = LEVELS[:3]
 """Levels whose cases cannot be expected to fail."""
 ON_DEVICE = LEVELS[3:]
@@ -19,29 +19,29 @@ ON_DEVICE = LEVELS[3:]
 
 
 class Failed(Exception):
-    """A check failed; the message is for the plugin's author."""
+    """Raised if a check failed; the message is for the plugin's author."""
 
 
 class Skipped(Exception):
-    """A check does not apply to the target."""
+    """Raised if a check does not apply to the target."""
 
 
 class NotClaimed(Skipped):
-    """The target does not accept the operator or feature that the check is about."""
+    """Raised if the target does not accept the operator or feature that a check covers."""
 
 
 class Unexercised(Skipped):
-    """The target accepts something of which the check found no example. The message names it, with a remedy."""
+    """Raised if a check found no example of an operator or feature that the target accepts. The message names it, with a remedy."""
 
 
 Check = Callable[["TargetUnderTest"], Sequence[str] | None]
-"""A check passes if it returns; its result names what the target accepts, but the check has no example of. Raises `Failed` or
-`Skipped`; any other exception is a failure too."""
+"""A check passes if it returns. Its result names parts that the target accepts but for which the check has no example. Raises
+`Failed` or `Skipped`; any other exception is a failure too."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A check and what it applies to. Its id is "level/name[of]"."""
+    """A check, and the operator, composite or model that it covers. Its id is "level/name[of]"."""
 
     level: str
     name: str
@@ -65,8 +65,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a case, with a reason unless it passed. `claimed` is False if the target does not accept what the case is about;
-    `unexercised` lists what it accepts without an example having been found."""
+    """Result of a case, with a reason unless it passed. `claimed` is False if the target does not accept what the case covers;
+    `unexercised` lists accepted parts for which no example was found."""
 
     id: str
     level: str

@@ -1,9 +1,9 @@
-"""Searches for examples of an operator that a target's rules accept, and selects a few that cover what they accept.
+"""Searches for examples of an operator that a target's rules accept, and selects a few that cover the accepted values.
 
-The search space is what the corpus can choose: an example follows from a vector of choices, and its neighbours differ in one
-choice. The search continues from accepted vectors with a new value. Until there is one, it continues from vectors rejected for a
-new reason: since rules test one condition after another, a new reason is a step towards acceptance. Nothing is compiled. Composites
-are searched in the same way, one of their operators at a time.
+A vector of choices determines an example of the corpus; neighbours of a vector differ in one choice. The search continues from
+accepted vectors with a new value. Until one is found, it continues from vectors rejected for a new reason: rules test one condition
+after another, so a new reason is a step towards acceptance. Nothing is compiled. Composites are searched in the same way, one
+operator at a time.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from inlaid.plugins import AcceptIf, Reject
 TRIES = 300
 """Greatest number of vectors tried per element type."""
 STALE = 60
-"""Number of consecutive vectors without a new value or reason that ends a search."""
+"""A search ends after this many consecutive vectors that add no value or reason."""
 REUSED = 24
-"""Number of accepted vectors of one element type that are tried for the others."""
+"""Number of accepted vectors of one element type that are tried for the other element types."""
 PAIRED = 4
-"""Number of additional examples, which cover pairs of values."""
+"""Number of additional examples that cover pairs of values."""
 MANY = 64
-"""Choices with more options than this are seeds of random values."""
+"""A choice with more options than this is a seed of random values."""
 EXACT = 7
-"""Integers up to this magnitude are values of their own class."""
+"""Each integer up to this magnitude is a class of values."""
 SHAPE_ATTRS = frozenset(("shape", "begin", "end", "dims", "keys", "values"))
-"""Attributes that are sizes of data, in which any two examples differ."""
+"""Attributes that state sizes of data, which differ in any two examples."""
 FORM, ELEMENT = "arguments", "element type"
 
 Vector = tuple[int, ...]
@@ -51,7 +51,7 @@ Values = Mapping[str, str]
 
 
 class HasValues(Protocol):
-    """An example found by a search."""
+    """Interface of an example found by a search."""
 
     @property
     def values(self) -> Values:
@@ -72,7 +72,7 @@ class Trial:
     values: Values
 
     def with_mix(self, entry: Entry, mix: Mix) -> Form | None:
-        """The same example with another mix of data; None if the form has constants, which would make another kernel."""
+        """Return the same example with another mix of data; None if the form has constants, since the kernel would differ."""
         forms = _example(entry, self.element, self.vector, mix)[0] if self.form.kind != "constants" else ()
         return next((form for form in forms if form.kind == self.form.kind), None)
 
@@ -86,7 +86,7 @@ class Found:
 
 
 def values_of(entry: Entry, form: Form, element: str) -> Values:
-    """Properties of an example that a target may treat differently."""
+    """Return the properties of an example that a target may treat differently."""
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
         return {ELEMENT: element, "data": "empty"}  # an empty example does not exercise the computation
@@ -94,13 +94,13 @@ def values_of(entry: Entry, form: Form, element: str) -> Values:
 
 
 def facts_of(entry: Entry, example: Example) -> Values:
-    """The classes of an example's attributes, and its facets."""
+    """Return the classes of an example's attributes, and its facets."""
     named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
     return {**named, **entry.facets(example)}
 
 
 def _class(value: object) -> str:
-    """The class of an attribute's value."""
+    """Return the class of an attribute's value."""
     if isinstance(value, tuple):
         half = len(value) // 2
         if len(set(value)) <= 1:
@@ -114,8 +114,8 @@ def _class(value: object) -> str:
 
 
 def accepted(tested: TargetUnderTest, form: Form) -> str | None:
-    """The reason why the target rejects an example, None if it accepts it. A condition on sizes must hold for the example's
-    sizes."""
+    """Return the reason why the target rejects an example, None if it accepts the example. If the target accepts it under a
+    condition, the condition must hold for the example's sizes."""
     verdict = tested.verdict(form.function)
     if isinstance(verdict, Reject):
         return verdict.reason
@@ -128,20 +128,20 @@ def accepted(tested: TargetUnderTest, form: Form) -> str | None:
 
 
 def may_claim(tested: TargetUnderTest, name: str) -> bool:
-    """Whether a rule may accept the operator."""
+    """Test whether a rule may accept the operator."""
     by_name = tested.candidate.by_name
     return name in by_name or ANY in by_name or name in tested.once(_mentioned)
 
 
 def _mentioned(tested: TargetUnderTest) -> frozenset[str]:
-    """The operators named by patterns of composites."""
+    """Return the operators named by patterns of composites."""
     patterns = (pattern for _, pattern in tested.candidate.composites)
     return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern))
 
 
 @functools.lru_cache(maxsize=256)
 def search(tested: TargetUnderTest, entry: Entry) -> Found:
-    """Search accepted examples of an operator, for every element type that the target declares. Deterministic."""
+    """Search for accepted examples of an operator, for every element type that the target declares. Deterministic."""
     reasons: Counter[str] = Counter()
     found: list[Trial] = []
     names = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
@@ -161,7 +161,7 @@ def search(tested: TargetUnderTest, entry: Entry) -> Found:
 
 class Explorer(Generic[T]):
     """A search over vectors of choices. `make` makes examples from a vector, with the number of options of each choice; `refuse`
-    returns the reason why an example is rejected, which `reasons` counts. The search starts at the first of `origins` that gives
+    returns the reason why an example is rejected; `reasons` counts them. The search starts at the first of `origins` that gives
     examples."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Explorer(Generic[T]):
         self.trials: list[T] = []
 
     def run(self, start: Sequence[Vector]) -> None:
-        """Try the start vectors; if none is accepted, search on from the rejected ones."""
+        """Try the start vectors, then search from the accepted ones, or from the rejected ones if none is accepted."""
         for vector in start:
             self._try(vector)
         if self.trials:
@@ -197,8 +197,8 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """The next vector: a neighbour of an accepted vector, earliest first; otherwise of the latest vector rejected for a new
-        reason. Every third vector differs in more choices."""
+        """Return the next vector to try: a neighbour of a vector in the queue, earliest first. Every third vector is random: a
+        judged vector with up to three changed choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
                 vector = next(self._waiting[0], None)
@@ -227,7 +227,7 @@ class Explorer(Generic[T]):
         return (_put(vector, place, other) for place, other in steps)
 
     def _try(self, vector: Vector) -> bool:
-        """Judge the examples of a vector. True if one is accepted with a new value, or rejected for a new reason."""
+        """Judge the examples of a vector. Returns True if an example is accepted with a new value, or rejected for a new reason."""
         if vector in self._seen:
             return False
         self._seen.add(vector)
@@ -266,7 +266,7 @@ def _put(vector: Vector, place: int, option: int) -> Vector:
 
 
 def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequence[Form], list[int]]:
-    """Make the forms of the example that follows from a vector of choices, empty if there is no such example, and the number of
+    """Make the forms of the example that a vector of choices determines, empty if no example exists. Also returns the number of
     options of each choice. Choices beyond the vector are 0."""
     counts: list[int] = []
 
@@ -282,8 +282,8 @@ def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequ
 
 
 def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRED) -> list[T]:
-    """Select few trials: for each value not in `covered`, the trial that differs least from the first one, so that a fault shows in
-    isolation; then up to `paired` trials that cover the most new pairs of values."""
+    """Select few trials: for each value not in `covered`, the trial that differs least from the first trial, to isolate faults;
+    then up to `paired` trials that cover the most new pairs of values."""
     plain = set(trials[0].values.items()) if trials else set()
     unlike = [len(set(trial.values.items()) - plain) for trial in trials]
     having: dict[tuple[str, str], list[int]] = {}
@@ -311,5 +311,5 @@ def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRE
 
 
 def _pairs(values: Values) -> set[object]:
-    """Pairs of values, if there are at least two besides form and element type."""
+    """Return the pairs of values. Returns no pairs if an example has fewer than two values besides form and element type."""
     return set(itertools.combinations(sorted(values.items()), 2)) if len(values) > 3 else set()

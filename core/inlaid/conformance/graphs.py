@@ -1,4 +1,4 @@
-"""Random graphs of the corpus's operators, which read results of earlier operators, constants and inputs."""
+"""Random graphs of the corpus's operators, whose operands are results of earlier operators, constants and inputs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from inlaid.types import TensorType, from_numpy
 STEPS = 8
 """Greatest number of operators in a graph."""
 ATTEMPTS = 4 * STEPS
-"""Greatest number of operators tried for a graph, since some fit no available value."""
+"""Greatest number of operators tried for a graph. Some operators fit no available value."""
 MOST_ELEMENTS = 1 << 12
 """Greatest number of elements of a value that other operators read."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A function that returns all values that nothing else reads, as a tuple, with its inputs."""
+    """A function and its inputs. It returns all values that no operator reads, as a tuple."""
 
     function: ir.Function
     inputs: tuple[Any, ...]
 
 
 def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callable[[ir.Call], bool]) -> Graph | None:
-    """Generate a graph of the operators of `entries`, with calls that `takes` accepts. `choose(n)` returns a number below n. None
-    if no choice fits."""
+    """Generate a graph of the operators of `entries`, with calls that `takes` accepts. `choose(n)` returns a number below n.
+    Returns None if no choice fits."""
     params: list[ir.Var] = []
     inputs: list[Any] = []
     values: list[ir.Expr] = []

@@ -1,4 +1,4 @@
-"""Commands that the processes of `fresh` run for checks. Each imports what it needs, since some check the imports."""
+"""Commands that the processes of `fresh` run for checks. Commands import modules on use, since some of them check imports."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COMPILER = tuple(
     f"inlaid.{name}"
     for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
 )
-"""Packages that a process which only runs models must not import."""
+"""Packages that a process must not import if it only runs models."""
 
 Request = Mapping[str, Any]
 
 
 def imports(request: Request) -> Json:
-    """The modules imported by a plugin's module and by its declaration of targets."""
+    """Return the modules imported by a plugin's module and by its declaration of targets."""
     importlib.import_module("inlaid.plugins.registry")  # imported before plugins are discovered
     before = set(sys.modules)
     module = importlib.import_module(request["module"])
@@ -37,7 +37,7 @@ def imports(request: Request) -> Json:
 
 
 def compile_samples(request: Request) -> Json:
-    """Hashes of the artifacts of samples. With `cut_off`, every use of the plugin's run side raises."""
+    """Return the hashes of the samples' artifacts. With `cut_off`, every use of the plugin's run side raises."""
     from inlaid.conformance.samples import compiled, fingerprints
 
     tested = _subject(request)
@@ -49,8 +49,8 @@ def compile_samples(request: Request) -> Json:
 
 
 def run_cases(request: Request) -> Json:
-    """Run the cases with the given ids in order, answer with each result, then with their number. A crash thus loses only one
-    result."""
+    """Run the cases with the given ids in order. Answers with each result immediately, so that a crash loses one, then their
+    number."""
     from inlaid.conformance.suite import cases, run_case
 
     tested = _subject(request)
@@ -61,14 +61,14 @@ def run_cases(request: Request) -> Json:
 
 
 def resident(request: Request) -> Json:
-    """Growth of this process in bytes while it repeats an operation."""
+    """Return the growth of this process in bytes while it repeats an operation."""
     from inlaid.conformance.levels.runtime import resident_growth
 
     return resident_growth(_subject(request))
 
 
 def run_packages(request: Request) -> Json:
-    """Run packages, each on inputs from an .npz file, and write their outputs to others. With `alone`, the compiler cannot be
+    """Run packages, each on inputs from an .npz file, and write the outputs to files. With `alone`, the compiler cannot be
     imported."""
     import numpy as np
 
@@ -96,8 +96,8 @@ class _NoCompiler(MetaPathFinder):
 
 
 def run_libraries(request: Request) -> Json:
-    """Call functions of shared libraries, each on inputs from an .npz file, and write their outputs to others. `libraries`: stem,
-    names of the inputs, names, shapes and element types of the outputs, and workspace size in bytes."""
+    """Call functions of shared libraries, each on inputs from an .npz file, and write the outputs to other files. `libraries`:
+    stem, names of the inputs, names, shapes and element types of the outputs, and workspace size in bytes."""
     import ctypes
 
     import numpy as np

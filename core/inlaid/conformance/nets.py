@@ -1,5 +1,4 @@
-"""Small models for the suite: float32, narrow floats, quantised, symbolic sizes, control flow, and one that needs the host
-fallback."""
+"""Small models for the suite: float32, narrow floats, quantised, symbolic sizes, control flow, and one for the host fallback."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Net:
-    """A model by name. `build` makes its function; `shapes` are the run-time shapes of its inputs, by name."""
+    """A named model. `build` makes its function; `shapes` are the run-time shapes of its inputs, by name."""
 
     name: str
     build: Callable[[], ir.Function]
@@ -27,11 +26,11 @@ class Net:
     dtype: str = "float32"
 
     def module(self) -> ir.Module:
-        """The model as a module."""
+        """Return the model as a module."""
         return ir.Module({"main": self.build()})
 
     def inputs(self, seed: int = 0) -> dict[str, Array]:
-        """Random inputs, by name."""
+        """Draw random inputs, by name."""
         rng = np.random.default_rng(seed)
         element = TensorType((), self.dtype).dtype
         if element.is_float:
@@ -51,7 +50,7 @@ class _Weights:
         return ir.constant((self._rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32).astype(self._dtype))
 
     def stored(self, *shape: int) -> ir.Constant:
-        """An int8 constant."""
+        """Make a random int8 constant."""
         return ir.constant(self._rng.integers(-90, 91, shape).astype(np.int8))
 
 
@@ -81,7 +80,7 @@ def _layer(x: ir.Expr, weights: _Weights, inner: int, outer: int, size: int, **a
 
 
 def _pooled(x: ir.Expr) -> ir.Expr:
-    """Global average pooling."""
+    """Apply global average pooling."""
     assert isinstance(x.type, TensorType)
     height, width = x.type.shape[2:]
     return ops.avg_pool(x, kernel=(height, width))
@@ -132,7 +131,7 @@ def _scale(value: float) -> ir.Constant:
 
 
 def _stored(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
-    """Quantise a value to int8 and dequantise it, as an exporter writes quantised models. All scales are powers of two, so that
+    """Quantise a value to int8 and dequantise it, as exporters write quantised models. All scales are powers of two, so that
     integer and float arithmetic agree exactly."""
     point = ir.constant(np.int8(zero_point))
     return ops.dequantize(ops.quantize(x, _scale(scale), point, dtype="int8"), _scale(scale), point, dtype="float32")
@@ -176,7 +175,7 @@ def _branches() -> ir.Function:
 
 
 def _with_fallback() -> ir.Function:
-    """Layers around a sequence, which only the host supports, and an operator that few targets support."""
+    """Build layers around a sequence, which only the host supports, and an operator that few targets support."""
     weights, x = _Weights(), _input(1, 3, 8, 8)
     first = ops.relu(_layer(x, weights, 3, 8, 3))
     sequence = ops.sequence_construct(first, ops.sigmoid(first))

@@ -1,4 +1,4 @@
-"""A plugin with a dummy target, to check how other plugins answer for targets that are not theirs."""
+"""A plugin with a dummy target, to check how the tested plugin answers for a target of another plugin."""
 
 from __future__ import annotations
 

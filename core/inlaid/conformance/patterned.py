@@ -1,8 +1,8 @@
 """Generates examples of composites from a pattern: operators, attributes, shapes, element types and constants for each part, such
-that types can be inferred and the pattern matches.
+that type inference succeeds and the pattern matches.
 
 Operators are bound from the innermost outwards, each to an example of the corpus that fits the shapes of its known arguments. A dry
-run from the outside in collects what the pattern requires of them. Examples that do not fit are drawn again, a few times.
+run from the outside in collects the pattern's requirements. Examples that do not fit are redrawn a few times.
 """
 
 from __future__ import annotations
@@ -42,27 +42,26 @@ from inlaid.graph.transform import substitute
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 TURNS = 16
-"""Greatest number of draws of an operator's example until one fits."""
+"""Greatest number of examples drawn for an operator until one fits."""
 SIZES = (3, 5, 4, 1, 7, 2)
-"""Extents of axes. They are few, so that drawn examples often fit."""
+"""Extents of axes: few values, so that drawn examples often fit."""
 BOUNDS = (ops.clip, ops.maximum, ops.minimum)
 FACTORS = 24
 """Number of factors tried to find one that leaves sums halfway between integers."""
 FEW = 4
 """Greatest number of elements of a constant that is printed."""
 IMAGES = 4
-"""Rank that every other example has if possible, since much hardware supports only images."""
+"""Rank of every second example if possible, since much hardware supports only images."""
 
 
 class Stuck(Exception):
-    """No fitting example was found; the message says where."""
+    """Raised if no fitting example was found; the message says for which part."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an operator's example was drawn: its element type, each choice with its number of options, whether it uses the operator's
-    default attributes, and the shape of its data. A `free` one has its own shape regardless of its context, and is not drawn again
-    if it does not fit."""
+    """Record of how an operator's example was drawn: element type, each choice with its number of options, whether it uses the
+    operator's default attributes, and shape of the data. A `free` example ignores the shape of its context, and is not redrawn."""
 
     element: str
     chosen: tuple[int, ...]
@@ -74,10 +73,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Draw:
-    """Parameters of an example of a pattern: `number` 0 is the plain example, others are drawn at random, deterministically.
-    `element` is the element type of the first data, `dtypes` are the allowed ones. Wildcards except the first are `constant`. `mix`
-    is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are tried first. Data
-    from outside has `shape`, if given."""
+    """Parameters of an example of a pattern: `number` 0 is the plain example, other numbers are seeds of random examples. `element`
+    is the element type of the first data; `dtypes` are the allowed element types. With `constant`, wildcards except the first are
+    constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are
+    tried first. If given, `shape` is the shape of the inputs."""
 
     number: int
     element: str
@@ -91,7 +90,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Made:
-    """A function whose body the pattern matches, its inputs, and how its operators were drawn, by name."""
+    """A function whose body the pattern matches, its inputs, and a recipe of each operator, by name."""
 
     function: ir.Function
     inputs: tuple[Any, ...]
@@ -119,7 +118,7 @@ class Made:
 
 
 def make(pattern: Pattern, draw: Draw) -> Made:
-    """Make an example of a pattern without alternatives. Raises `Stuck`, and what a predicate of the pattern raises."""
+    """Make an example of a pattern without alternatives. Raises `Stuck`. Exceptions of the pattern's predicates pass through."""
     attempt = _Attempt(draw)
     with np.errstate(all="ignore"):
         body = attempt.build(pattern)
@@ -127,7 +126,7 @@ def make(pattern: Pattern, draw: Draw) -> Made:
 
 
 def drawn(function: ir.Function, mix: Mix) -> Made:
-    """Random inputs for a function, whose parameters are renamed as in the suite's own examples."""
+    """Draw random inputs for a function, whose parameters are renamed as in examples of the suite."""
     params = tuple(ir.var(f"x{number}", param.type, param.span) for number, param in enumerate(function.params))
     function = ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
     types = [param.type for param in function.params if isinstance(param.type, TensorType)]
@@ -145,7 +144,7 @@ class _Attempt:
     """Scales of products of dequantised values, by id of the expression."""
     recipes: dict[str, Recipe] = field(default_factory=dict)
     chosen: list[tuple[int, int]] = field(default_factory=list)
-    """Choices of the last example, with their numbers of options."""
+    """Choices of the last example, each with its number of options."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.draw.number} {self.draw.element}")
@@ -221,8 +220,8 @@ class _Attempt:
         raise Stuck(reason)
 
     def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example | None) -> dict[int, ir.Expr]:
-        """The arguments that are computed or already known, by number, of the types of a draft if possible. A dequantised bias
-        comes last, since its scale is that of the product that it is added to."""
+        """Return the arguments that are computed or already known, by number, with the types of `draft` if possible. A dequantised
+        bias comes last, since its scale is the scale of the product to which it is added."""
         order = sorted(range(len(args)), key=lambda number: _dequantises(args[number]))
         found: dict[int, ir.Expr] = {}
         for number in order:
@@ -244,8 +243,8 @@ class _Attempt:
         turn: int,
         count: int,
     ) -> tuple[Example, str]:
-        """Draw an example of an operator. Returns it with its element type. A non-canonical operator gets `count` equal
-        arguments."""
+        """Draw an example of an operator. Returns the example and its element type. Other than canonical operators get `count`
+        equal arguments."""
         recipe = self.draw.recipes.get(operator.name) if turn == 0 else None
         plain = self.draw.number == 0 and turn == 0
         again = iter(recipe.chosen if recipe is not None else itertools.repeat(0) if plain else ())
@@ -290,8 +289,8 @@ class _Attempt:
         return found
 
     def _scaled(self, exprs: list[ir.Expr], axis: int) -> list[ir.Expr]:
-        """Arguments of a requantisation. Factors scale the sums to 8 bits, since saturation would hide the rounding, and leave some
-        sums halfway between two integers."""
+        """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
+        some sums to a value halfway between two integers."""
         total, factor, *rest = exprs
         *_, last = exprs
         if not isinstance(factor, ir.Constant) or not isinstance(last, ir.Constant):
@@ -313,7 +312,7 @@ class _Attempt:
         return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
     def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:
-        """A parameter or a constant."""
+        """Make a parameter or a constant."""
         if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
             value = self._as_wanted(value, wanted)
             type_ = TensorType(value.shape, from_numpy(value.dtype))
@@ -356,8 +355,8 @@ class _Attempt:
 
 
 def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) -> tuple[list[ir.Expr], dict[str, Any]]:
-    """Arguments and attributes of an operator that clamps integers, with bounds that keep most 8-bit values: tighter bounds would
-    hide what is computed before."""
+    """Return the arguments and attributes of an operator that clamps integers, with bounds that keep most 8-bit values, since
+    tighter bounds would hide errors in the values."""
     data = exprs[0].type
     if not isinstance(data, TensorType) or not data.dtype.is_int:
         return exprs, attrs
@@ -372,8 +371,8 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
 
 
 def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
-    """The number of rounding modes that products of integers with fixed-point factors distinguish (halves up or to even; below 0,
-    up or away from 0), and the number of products that do so."""
+    """Return the number of rounding modes that products of integers with fixed-point factors distinguish (halves up or to even;
+    below 0, up or away from 0), and the number of products that distinguish modes."""
     product, right = sums.astype(np.int64) * multipliers, -shifts.astype(np.int64)
     even, below = 0, 0
     for value, places in (((product + (1 << 30)) >> 31, right), (product, right + 31)):
@@ -385,7 +384,7 @@ def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
 
 
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
-    """The pattern inside of names and predicates, what those require, and all of these patterns."""
+    """Unwrap a pattern from names and predicates. Returns the inner pattern, the wrappers' requirements, and all layers."""
     layers, wanted = [part], Wanted()
     while isinstance(part, (Named, Where)):
         if isinstance(part, Where):
@@ -418,7 +417,7 @@ def _dequantises(part: Pattern) -> bool:
 
 
 def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
-    """A dequantisation with another scale, as a scalar or with the original number of scales."""
+    """Replace the scale of a dequantisation by `step`, a scalar or one scale per original scale."""
     assert isinstance(expr, ir.Call)
     scale = expr.args[1]
     if not isinstance(scale, ir.Constant) or step.size not in (1, scale.data.size):
@@ -428,7 +427,7 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
 
 
 def facts(function: ir.Function, name: str) -> Values | None:
-    """Properties of the first operator with that name in a function; None if it is not in the corpus."""
+    """Return the properties of the first operator named `name` in a function; None if it is not in the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
@@ -441,7 +440,7 @@ def facts(function: ir.Function, name: str) -> Values | None:
 
 
 def given_attrs(call: ir.Call) -> dict[str, Any]:
-    """The attributes of a call that differ from its operator's defaults."""
+    """Return the attributes of a call that differ from its operator's defaults."""
     found = {}
     for item in dataclasses.fields(call.attrs):
         value = getattr(call.attrs, item.name)
@@ -457,7 +456,7 @@ def _type_of(example: Example, number: int) -> Type:
 
 
 def _static(type_: TensorType) -> tuple[int, ...]:
-    """A shape with numbers for symbolic dimensions, equal ones for equal names."""
+    """Replace each symbolic dimension of a shape by a number, the same number for equal names."""
     known: dict[str, int] = {}
     sizes = itertools.cycle(SIZES)
     return tuple(dim if isinstance(dim, int) else known.setdefault(repr(dim), next(sizes)) for dim in type_.shape)

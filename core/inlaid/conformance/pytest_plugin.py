@@ -1,6 +1,6 @@
 """Runs the suite in pytest: `pytest --pyargs inlaid.conformance --inlaid-target acme`, with `-k`, `-x` and pytest-xdist's `-n`.
 
-It is installed as a pytest entry point and so always loaded: it imports nothing until it is used.
+pytest always loads this module, since it is an entry point; other modules of Inlaid are imported on use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 PROPERTY = "inlaid_conformance"
-"""Name of the test property that transports a result, also from other processes."""
+"""Name of the test property that contains a result, which pytest-xdist also sends between processes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the reporter if a report is requested, only in the main process of pytest-xdist."""
+    """Register the reporter if a report is requested; with pytest-xdist only in the main process."""
     path = config.getoption("inlaid_report")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reporter(config.getoption("inlaid_target"), Path(path)))

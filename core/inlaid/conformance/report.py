@@ -19,12 +19,12 @@ from inlaid.runtime.output import check_output
 FORMAT = "inlaid-conformance-2"
 NOT_CLAIMED = "not claimed"
 COLUMNS = (*(outcome.value for outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.EXPECTED, Outcome.SKIPPED)), NOT_CLAIMED)
-"""Categories of the counts: the outcomes, with skipped cases that the target does not accept listed separately."""
+"""Categories of the counts: the outcomes, and a separate category of skipped cases that the target does not accept."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Results of a run. `complete`: every case of the suite has run, and everything that the rules accept was exercised."""
+    """Results of a run. `complete`: every case of the suite has run, and examples covered everything that the rules accept."""
 
     target: str
     plugin: str
@@ -42,16 +42,16 @@ class Report:
 
     @property
     def unexercised(self) -> tuple[tuple[str, str], ...]:
-        """What the rules accept without an example having been found, with the id of the case."""
+        """Parts that the rules accept but for which no example was found, each with the id of its case."""
         return tuple((result.id, claim) for result in self.results for claim in result.unexercised)
 
     def counts(self, level: str) -> Counter[str]:
-        """Number of cases of a level, by category of `COLUMNS`."""
+        """Return the number of cases of a level, by category of `COLUMNS`."""
         return Counter(column_of(result) for result in self.results if result.level == level)
 
 
 def column_of(result: Result) -> str:
-    """The category of a result."""
+    """Return the category of a result."""
     return result.outcome.value if result.claimed else NOT_CLAIMED
 
 
@@ -73,7 +73,7 @@ def report_of(tested: TargetUnderTest, results: Sequence[Result], complete: bool
 
 
 def as_json(report: Report) -> str:
-    """The report as JSON, one line per result, so that two reports can be compared by line."""
+    """Format the report as JSON, one line per result, so that two reports can be compared by line."""
     levels = [{"level": level, **{column: report.counts(level)[column] for column in COLUMNS}} for level in LEVELS]
     head: dict[str, Any] = {
         "format": FORMAT,
@@ -98,7 +98,7 @@ def as_json(report: Report) -> str:
 
 
 def as_markdown(report: Report, badge: str) -> str:
-    """The report as Markdown. `badge` is the name of the badge's file in the same folder."""
+    """Format the report as Markdown. `badge` is the name of the badge's file in the same folder."""
     by = f"{report.plugin} {report.version}".strip() + (f" ({report.distribution})" if report.distribution else "")
     lines = [
         f"# Conformance of `{report.target}`", "", f"![{badge_text(report)}]({badge})", "",
@@ -135,7 +135,7 @@ def as_markdown(report: Report, badge: str) -> str:
 
 
 def _operators(report: Report) -> list[str]:
-    """List the element types of each operator that agree with the reference, and the reasons why others were not tried."""
+    """List for each operator the element types that agree with the reference, and why the other element types were not tried."""
     right: dict[str, list[str]] = {}
     refused: dict[str, Counter[str]] = {}
     searched: list[str] = []
@@ -165,7 +165,7 @@ def _inline(text: str) -> str:
 
 
 def badge_text(report: Report) -> str:
-    """The text of the badge."""
+    """Return the text of the badge."""
     if report.failures:
         return f"{len(report.failures)} failing"
     passed = sum(result.outcome is Outcome.PASSED for result in report.results)

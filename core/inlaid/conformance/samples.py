@@ -1,4 +1,4 @@
-"""Sample regions of a target: operators and composites that it accepts, and its regions of the suite's models."""
+"""Sample regions of a target: operators and composites that it accepts, and its regions in the suite's models."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from inlaid.runtime.executable import Executable
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),
 )
-"""Operators of which one example each is sampled, if supported."""
+"""Operators to sample: one example of each, if supported."""
 NOTHING = "it supports none of the suite's operators, no composite with an example, and no part of its models"
 MOST = 14
 """Greatest number of sampled regions."""
 RUNS = 6
 """Greatest number of operators and composites that are run."""
 FEW = 3
-"""If fewer of `OPERATORS` are supported than this, composites are sampled too."""
+"""Composites are sampled too if the target supports fewer of `OPERATORS` than this."""
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An operator or composite that the target accepts, with a name for messages and inputs. `composed` is the function with
-    composites wrapped, as it is in a region; `allowed` is the tolerance by element type."""
+    """An operator or composite that the target accepts, with a name for messages, and inputs. `composed` is the function with
+    composites wrapped, as in a region; `allowed` returns the tolerance for an element type."""
 
     name: str
     function: ir.Function
@@ -54,8 +54,8 @@ class Sample:
 
 
 def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
-    """Yield one example of each supported operator, of the first element type and form that the target accepts. If it supports few,
-    also yield examples of its composites."""
+    """Yield one example of each supported operator, of the first element type and form that the target accepts. If the target
+    supports few operators, also yield examples of composites."""
     count = 0
     for name in operators:
         form = next(_claimed_forms(tested, name), None)
@@ -70,7 +70,7 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
 
 
 def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
-    """Examples of an operator that the target accepts: plain ones, or others if the rules reject those."""
+    """Yield accepted examples of an operator: plain examples, or other examples if the rules reject the plain ones."""
     entry = entry_of(ops.TABLE[name])
     assert entry is not None
     for element in entry.dtypes:
@@ -80,7 +80,7 @@ def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
 
 
 def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
-    """Regions for the code generator, the same each time. Raises `NotClaimed` if there are none."""
+    """Return the regions for the code generator, the same in each call. Raises `NotClaimed` if the target has none."""
     found = [tested.region("", sample.composed) for sample in claimed(tested)][: MOST // 2]
     for net in NETS:
         if len(found) < MOST:
@@ -92,7 +92,7 @@ def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """Something to run on the target: a name for messages, a function that loads it, inputs, and a function that evaluates the
+    """An operator or model to run: a name for messages, a function that loads it, inputs, and a function that evaluates the
     reference."""
 
     name: str
@@ -101,7 +101,7 @@ class Run:
     function: ir.Function
 
     def other_inputs(self) -> dict[str, Array]:
-        """Inputs of the same shapes with other values: the elements in reverse order."""
+        """Return inputs of the same shapes with other values: the elements in reverse order."""
         return {name: np.ascontiguousarray(value.reshape(-1)[::-1].reshape(value.shape)) for name, value in self.inputs.items()}
 
     def wanted(self, inputs: Mapping[str, Array]) -> Any:
@@ -110,7 +110,7 @@ class Run:
 
 
 def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
-    """Operators that the target accepts, and models that it runs at least partly. Raises `NotClaimed` if there are none."""
+    """Return the operators that the target accepts, and models that it runs at least partly. Raises `NotClaimed` if none exist."""
     found = []
     for sample in itertools.islice(claimed(tested), RUNS):
         names = [param.name for param in sample.function.params]
@@ -132,12 +132,12 @@ def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:
 
 
 def fingerprints(artifacts: Mapping[Region, Artifact]) -> dict[str, str]:
-    """A hash of each artifact, by its region's symbol and operators."""
+    """Return a hash of each artifact, by its region's symbol and operators."""
     return {f"{region.symbol} ({operators_of(region)})": _hashed(artifact) for region, artifact in artifacts.items()}
 
 
 def operators_of(region: Region) -> str:
-    """The names of a region's operators, for messages."""
+    """Return the names of a region's operators, for messages."""
     callees = [expr.callee for expr in ir.post_order(region.function) if isinstance(expr, ir.Call)]
     return ", ".join(dict.fromkeys(callee.name for callee in callees if isinstance(callee, Operator)))
 

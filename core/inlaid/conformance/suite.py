@@ -1,4 +1,4 @@
-"""All cases, and how they are run."""
+"""Lists all cases of the suite, and runs them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def expects_what_there_is(tested: TargetUnderTest) -> None:
 PART = 400
 """Greatest number of cases per process."""
 SHARES = 4
-"""Least number of parts of the suite per parallel process, for load balance. A process takes a second to start, and does not share
-results with others."""
+"""Least number of parts of the suite per parallel process, for load balance. Starting a process takes a second."""
 SECONDS = 10
-"""Average time limit of a case in seconds."""
+"""Seconds by which each case extends the time limit of a process."""
 
 CASES: tuple[Case, ...] = (
     *plugin.CASES,
@@ -44,13 +43,13 @@ CASES: tuple[Case, ...] = (
 
 
 def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
-    """All cases for a target: those for every target, and those for its composites and its vendor's operators."""
+    """Return all cases for a target: the common cases, and cases for the target's composites and its vendor's operators."""
     own = (*CASES, *operators.own_cases(tested), *composites.cases(tested), *chains.cases(tested))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 
 def matches(expected: ExpectedFailure, case: Case) -> bool:
-    """Whether an expected failure matches a case, by id or by a prefix with an asterisk."""
+    """Test whether an expected failure matches a case, by id or by a prefix with an asterisk."""
     if expected.check.endswith("*"):
         return case.id.startswith(expected.check[:-1])
     return case.id == expected.check
@@ -93,7 +92,7 @@ def _tried(tested: TargetUnderTest, case: Case) -> Result:
 
 
 def chosen(tested: TargetUnderTest, only: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases whose ids start with one of the given prefixes; all cases without any."""
+    """Return the cases whose ids start with one of the prefixes `only`; all cases if `only` is empty."""
     return tuple(case for case in cases(tested) if not only or case.id.startswith(tuple(only)))
 
 
@@ -119,7 +118,7 @@ def run_in_processes(
 
 
 def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
-    """Run cases in a process; if a case ends it, run the remaining ones in a new process."""
+    """Run cases in a process. If a case ends the process, run the remaining cases in a new process."""
     results: list[Result] = []
     while len(results) < len(cases):
         rest = cases[len(results) :]

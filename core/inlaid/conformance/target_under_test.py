@@ -1,4 +1,4 @@
-"""The target that the suite checks, with cached answers to frequent questions."""
+"""The target that the suite checks, with cached results of frequent queries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from inlaid.runtime.package import Package
 
 T = TypeVar("T")
 RECENT = 8
-"""Number of recent executables that are kept, for reuse with equal functions."""
+"""Number of recent executables that are cached for equal functions."""
 EXAMPLES = 2
 """Default number of random examples per operator and common element type."""
 
@@ -82,32 +82,32 @@ class TargetUnderTest:
 
     @cached_property
     def level(self) -> Level:
-        """Whether its code generator takes graphs or loop programs."""
+        """Input of the target's code generator: graphs or loop programs."""
         return self.registry.spec(self.target.kind).level
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """Its declared capabilities."""
+        """The target's declared capabilities."""
         return self.registry.capabilities(self.target)
 
     @cached_property
     def device(self) -> DeviceStatus:
-        """Whether it can run here."""
+        """Whether the target can run here."""
         return self.registry.probe(self.target)
 
     @cached_property
     def conformance(self) -> Conformance:
-        """Its tolerances and expected failures."""
+        """The target's tolerances, expected failures and examples."""
         return self.registry.conformance(self.target)
 
     @cached_property
     def candidate(self) -> Candidate:
-        """The target as the partitioner sees it. Raises `PluginError` for unusable rules."""
+        """The target and its rules, as input of the partitioner. Raises `PluginError` for unusable rules."""
         return candidate_of(self.target, self.registry)
 
     @cached_property
     def unruly(self) -> str | None:
-        """Why its rules are unusable, None if they are usable."""
+        """Why the target's rules are unusable, None if they are usable."""
         try:
             _ = self.candidate
         except PluginError as error:
@@ -116,18 +116,18 @@ class TargetUnderTest:
 
     @cached_property
     def codegen(self) -> Codegen:
-        """Its code generator."""
+        """The target's code generator."""
         return self.registry.codegen(self.target)
 
     def once(self, work: Callable[[TargetUnderTest], T]) -> T:
-        """Evaluate a function of the target, once."""
+        """Return `work(self)`, evaluated at the first call and cached."""
         if work not in self._done:
             self._done[work] = work(self)
         return cast("T", self._done[work])
 
     def claim(self, function: ir.Function, rule: OpRule | None = None) -> Claim | Reject:
-        """How the target accepts a function, either one call or several that give one value: as a whole, as the partitioner would
-        choose, or by a given `rule`. A rule that fails counts as a rejection; see `levels.annotations`."""
+        """Find the claim by which the target accepts a function as a whole, as the partitioner would choose it or by a given
+        `rule`; else a rejection. The body is one call or several that give one value. A rule that raises counts as a rejection."""
         try:
             annotated = annotate(function, (self.candidate,))
         except PluginError as error:
@@ -142,39 +142,38 @@ class TargetUnderTest:
             return found
         (verdict,) = annotated.verdicts[id(root)]
         if not isinstance(verdict, Reject):
-            return Reject("it supports only a part")
+            return Reject("the target supports only a part")
         assert isinstance(root.callee, Operator)
         by_name = rule is not None or {root.callee.name, ANY} & {*self.candidate.by_name}
         return verdict if by_name else in_full(verdict, root, self.candidate)
 
     def verdict(self, function: ir.Function) -> Verdict:
-        """The verdict of its rules on an operator, given as a function whose body is the call."""
+        """Return the verdict of the target's rules on an operator. The body of `function` is a call of the operator."""
         found = self.claim(function)
         return found if isinstance(found, Reject) else found.verdict
 
     def claims(self, function: ir.Function) -> bool:
-        """Whether it accepts an operator, given as a function whose body is the call, at least under a condition."""
+        """Test whether the target accepts an operator, perhaps under a condition. The body of `function` is a call of it."""
         return isinstance(self.claim(function), Claim)
 
     def context(self, keep: bool = True) -> DriverContext:
-        """Compiler services for its code generator; with `keep`, the user's cache is used."""
+        """Create compiler services for the code generator; with `keep`, the user's cache is used."""
         return DriverContext(self.target, self.registry, ops.TABLE, objects=caches(keep).objects)
 
     def unit(self, region: Region, keep: bool = True) -> Any:
-        """The input of its code generator for a region. Raises as lowering does."""
+        """Return the input of the code generator for a region: the region, or its loop programs. Raises errors of lowering."""
         return self.context(keep).unit(region) if self.level is Level.LOOP else region
 
     def region(self, symbol: str, function: ir.Function) -> Region:
-        """Make a function a region, as the partitioner would outline it, with the borders that its code generator asks for. Raises
-        as that does."""
+        """Outline a function as a region with the borders that the code generator asks for, and raise its errors."""
         return self._bordered(Region(symbol, outlined(self.composed(function), self.target), self.target))
 
     def _bordered(self, region: Region) -> Region:
         return replace(region, borders=borders_of(region, self.registry))
 
     def composed(self, function: ir.Function) -> ir.Function:
-        """A function whose body is one call, with the call wrapped in the composite by which the target accepts it; unchanged if
-        there is none."""
+        """Wrap the body of a function, one call, in the composite by which the target accepts it; without one, return
+        `function`."""
         single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
         found = self.claim(function) if single else None
         return alone(function, found) if isinstance(found, Claim) else function
@@ -188,7 +187,7 @@ class TargetUnderTest:
         return Executable(self.package(function), registry=self.registry)
 
     def load_once(self, function: ir.Function) -> Executable:
-        """As `load`, but reuse a recent executable of an equal function: examples often differ only in their inputs."""
+        """Load a function as `load` does, or reuse a recent executable: functions of examples are often equal."""
         key = structural_key(function)
         found = self._recent.pop(key, None) or self.load(function)
         self._recent[key] = found
@@ -197,16 +196,16 @@ class TargetUnderTest:
         return found
 
     def load_model(self, module: ir.Module) -> Executable:
-        """Compile a model that is not `refused`, with the host fallback for what the target does not support."""
+        """Compile a model that is not `refused`. The host fallback runs the parts that the target does not support."""
         return compile_module(module, [self.text], self.registry)
 
     def cut(self, module: ir.Module) -> tuple[Region, ...]:
-        """The target's regions of a partitioned model."""
+        """Partition a model and return the target's regions."""
         partitioned, _ = self._cut(module)
         return self._own(partitioned)
 
     def refused(self, module: ir.Module) -> str | None:
-        """Why a model does not run on the target, even with the host fallback; None if it runs."""
+        """Explain why a model does not run on the target, even with the host fallback. Returns None if it runs."""
         partitioned, candidates = self._cut(module)
         try:
             check_whole(partitioned, candidates, 1, self.registry)
@@ -219,7 +218,7 @@ class TargetUnderTest:
         return f"it supports no part of the model: {reasons.most_common(1)[0][0]}"
 
     def _cut(self, module: ir.Module) -> tuple[Partitioned, tuple[Candidate, ...]]:
-        """Partition a module, once for equal modules, since many cases use the same few models."""
+        """Partition a module, and cache the result for equal modules, since many cases use the same few models."""
         key = structural_key(module)
         if key not in self._cuts:
             self._cuts[key] = cut(module, [self.text], self.registry)

@@ -24,17 +24,17 @@ OPERATORS = {
     "float16": Tolerance("float16", 2e-3, 1e-5),
     "bfloat16": Tolerance("bfloat16", 1.6e-2, 1e-5),
 }
-"""Default relative tolerance of an operator's result. float32's is the specified bound; narrower types get about two units in the
-last place of the greatest value."""
+"""Default tolerances of an operator's result. The bound of narrow types is about two units in the last place of the greatest
+value."""
 NARROW = 0.26
-"""As `OPERATORS`, for floats of at most eight bits."""
+"""Relative tolerance of an operator's result in floats of at most eight bits."""
 MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 """Relative tolerance of a whole model, with respect to the greatest value."""
 
 
 def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """The tolerance for an element type in an operator's result: declared for it or for all operators by the plugin; otherwise zero
-    for an operator that does not round, and the suite's default for others."""
+    """Return the tolerance for an element type in an operator's result: the plugin's declaration for the operator; else zero for an
+    operator that does not round; else the plugin's declaration for all operators; else the suite's default."""
     own = tested.conformance.tolerance(element, name)
     if own is not None:
         return own
@@ -44,14 +44,14 @@ def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -
 
 
 def of_composite(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """The tolerance for an element type in a composite's result: declared by the plugin under its rule's name; otherwise zero if it
-    is defined exactly, and a model's tolerance if not."""
+    """Return the tolerance for an element type in a composite's result: the plugin's declaration under the rule's name; otherwise
+    zero if the result is defined exactly, and a model's tolerance if not."""
     own = tested.conformance.tolerance(element, name)
     return own or (Tolerance(element, 0.0) if exact else of_model(tested, element))
 
 
 def of_model(tested: TargetUnderTest, element: str) -> Tolerance:
-    """The tolerance for an element type in a model's outputs."""
+    """Return the tolerance for an element type in a model's outputs."""
     return tested.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
 
 
@@ -63,8 +63,9 @@ def hold(
     allowed: Callable[[str], Tolerance],
     composed: ir.Function | None = None,
 ) -> None:
-    """Compare the target's results of a function with the reference. `what` describes it in messages; `composed` is the function as
-    it is in a region, None for what `TargetUnderTest.load` makes of it. Equal functions share an executable. Raises `Failed`."""
+    """Compare the target's results of a function with the reference. `what` describes the function in messages; `composed` is the
+    function as in a region, with composites wrapped; None lets `load` wrap them. Equal functions share an executable. Raises
+    `Failed`."""
     wanted = evaluate(function, inputs)
     try:
         executable = tested.load_once(composed or function)
@@ -79,7 +80,7 @@ def hold(
 
 
 def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[str], Tolerance]) -> None:
-    """Compare results with those of the reference, with a tolerance by element type. Raises `Failed`."""
+    """Compare results with the reference's results. `allowed` returns the tolerance for an element type. Raises `Failed`."""
     parts = flat(type_, wanted)
     if len(parts) != len(found):
         raise Failed(f"expected {len(parts)} results, got {len(found)}")
@@ -90,7 +91,7 @@ def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[s
 
 
 def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolerance]) -> str | None:
-    """Describe what is wrong with a result, None if it is correct."""
+    """Describe the error of a result. Returns None if the result is correct."""
     if not isinstance(type_, TensorType):
         return None if _same(wanted, found) else "a host value differs from the reference's"
     wanted = np.asarray(wanted)
@@ -104,7 +105,7 @@ def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolera
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Whether two host objects are equal. A sequence is a list; an optional is None or its value."""
+    """Test whether two host objects are equal. A sequence is a list; an optional is None or its value."""
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(map(_same, wanted, found))
     if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):

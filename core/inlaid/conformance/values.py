@@ -21,7 +21,7 @@ MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
 def random_array(
     seed: int, shape: Sequence[int], of: str | DType, low: float | None = None, high: float | None = None, mix: Mix = "plain"
 ) -> Array:
-    """Random values of an element type: in [low, high] if given, else of a mix."""
+    """Draw random values of an element type, in [low, high] if given, else of a mix."""
     rng, of, shape = np.random.default_rng(seed), dtype(of), tuple(shape)
     if low is not None or high is not None:
         mix = "plain"
@@ -65,7 +65,7 @@ def _special(of: DType) -> Array:
 
 
 def _edges(of: DType) -> Array:
-    """The extreme normal values, two denormals, and their negatives."""
+    """Return the extreme normal values, two denormals, and their negatives."""
     facts: Any = ml_dtypes.finfo(of.numpy)  # type: ignore[no-untyped-call]
     least = float(facts.smallest_subnormal)
     positive = np.array([float(facts.max), float(facts.tiny), least, 3 * least])

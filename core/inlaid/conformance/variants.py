@@ -1,4 +1,4 @@
-"""Expands a pattern with alternatives into patterns without, such that each alternative occurs in one of them."""
+"""Expands a pattern with alternatives into patterns without alternatives, such that each alternative occurs in one pattern."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from inlaid.graph.pattern import (
 )
 
 Branch = tuple[int, int]
-"""A part of a pattern with alternatives, by its id, and the index of the alternative."""
+"""An alternative of a pattern: the id of a part with alternatives, and the index of the alternative."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A pattern without alternatives, and the `branches` of the original pattern that it takes."""
+    """A pattern without alternatives, and `branches`, the alternatives chosen in the original pattern."""
 
     pattern: Pattern
     branches: frozenset[Branch]
 
     @property
     def single(self) -> bool:
-        """Whether it is a single operator."""
+        """Whether the pattern is a single operator."""
         return str(self).count("(") < 2
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Variant:
 
 
 def variants(pattern: Pattern) -> tuple[Variant, ...]:
-    """Variants of a pattern: with all optional parts and with none, and from either with each alternative in turn."""
+    """Return the variants of a pattern: with all optional parts and with none, and both with each alternative in turn."""
     found: dict[frozenset[Branch], Variant] = {}
     for base in (0, -1):
         waiting: list[Mapping[int, int]] = [{}]
@@ -61,8 +61,8 @@ def variants(pattern: Pattern) -> tuple[Variant, ...]:
 
 @dataclass
 class _Fixed:
-    """One path through a pattern: `taken` are chosen alternatives, by id of their part; elsewhere it is `base`, the first or the
-    last alternative. `met` are the parts with alternatives, with the chosen index and their number."""
+    """One choice of alternatives in a pattern: `taken` has chosen alternatives, by id of the part; for other parts, `base` chooses
+    the first or the last. `met` has the parts with alternatives, each with the chosen index and the number of alternatives."""
 
     taken: Mapping[int, int]
     base: int
@@ -70,7 +70,7 @@ class _Fixed:
     made: dict[int, Pattern] = field(default_factory=dict)
 
     def of(self, part: Pattern) -> Pattern:
-        """The part without alternatives, cached."""
+        """Return a part with its alternatives resolved, cached."""
         if id(part) not in self.made:
             self.made[id(part)] = self._of(part)
         return self.made[id(part)]
@@ -102,7 +102,7 @@ class _Fixed:
 
 
 def _fed(part: Pattern, source: Pattern) -> Pattern:
-    """A pattern whose first wildcard argument is replaced by a source."""
+    """Replace the first wildcard argument of a pattern by `source`."""
     match part:
         case Wildcard():
             return source

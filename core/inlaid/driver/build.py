@@ -1,4 +1,4 @@
-"""Builds a package from regions: each is compiled by its target's code generator, and the rest becomes a plan."""
+"""Builds a package from a partitioned module: regions are compiled by code generators, and the entry function becomes a plan."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def _devices(partitioned: Partitioned, candidates: Sequence[Candidate], registry
 def at_borders(
     partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None = None
 ) -> Bordered:
-    """Insert the conversions at region borders that the code generators ask for. Raises what a plugin raises, and `CompileError` if
-    no target accepts a conversion."""
+    """Insert the conversions at region borders that code generators ask for. Errors of plugins pass through; raises `CompileError`
+    if no target accepts a conversion."""
     return with_borders(partitioned, candidates, partial(_ask, candidates, registry, isolated))
 
 
@@ -119,7 +119,7 @@ def package_alone(
     function: Function, candidate: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
 ) -> Package:
     """Compile a function as a single region of a target, regardless of the target's rules. If the target stores inputs and results
-    in another form, the fallback target does the conversions that it does not do itself. Raises as `build_regions`."""
+    in another form but rejects conversions, the fallback target converts. Raises as `build_regions`."""
     region = outlined(function, candidate.target)
     params = [ir.var(f"x{number}", param.type) for number, param in enumerate(function.params)]
     main = ir.function(params, call_by_name(ALONE, region, params))
@@ -132,8 +132,8 @@ def package_alone(
 def _ask(
     candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None, name: str, function: Function, index: int
 ) -> Borders | None:
-    """The borders that a region's code generator asks for. In isolation, a code generator that fails gets default borders:
-    compiling the region reports the failure."""
+    """Return the borders that a region's code generator asks for. In isolation, a code generator that fails gets default borders;
+    its failure is reported when the region is compiled."""
     region = Region(name, function, candidates[index].target)
     if isolated is None or region.target.kind == FALLBACK:
         return borders_of(region, registry)

@@ -32,7 +32,7 @@ PARTITION = "partition"
 
 
 def candidates_for(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
-    """The targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
+    """Return the targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
     if not targets:
         raise CompileError("expected at least one target, got none", remedy="give one, such as x86")
     return with_fallback([candidate_of(registry.target(text), registry) for text in targets], registry)
@@ -45,8 +45,7 @@ def cut(
     instruments: Sequence[Instrument[Module]] = (),
     settings: Settings = DEFAULT,
 ) -> tuple[Partitioned, tuple[Candidate, ...]]:
-    """Run the graph passes and partition a module. `instruments` observe the passes. Raises `InputError` for an unknown precision
-    or placement."""
+    """Run the graph passes and partition a module. `instruments` observe the passes. Raises `InputError` for invalid settings."""
     registry = registry or default_registry()
     candidates = candidates_for(targets, registry)
     module = prepare(module, candidates, FALLBACK, registry, instruments, settings.precision)
@@ -61,9 +60,9 @@ def cut(
 def after_step(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module | tuple[LoopProgram, ...]:
-    """Compile a module up to one step and return the IR: `step` is the name of a graph pass (its last run, or run n as `name:n`),
-    "partition", a pass over regions, or a pass over kernels, which returns all kernels. Raises `CompileError` for an unknown name,
-    listing all names."""
+    """Compile a module up to the step `step` and return the IR: after a graph pass (the last run of `name`, or run n for `name:n`),
+    after "partition", after a pass over regions, or all kernels after a pass over kernels. Raises `CompileError` for an unknown
+    name, listing all names."""
     registry = registry or default_registry()
     passes = graph_passes(candidates_for(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
@@ -99,8 +98,7 @@ def compile_module(
     keep: bool = True,
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """Compile with `build_package` and load the result on `devices`, by number. Raises `Unsupported` if this machine cannot run
-    it."""
+    """Compile with `build_package` and load the result on `devices`. Raises `Unsupported` if this machine cannot run it."""
     registry = registry or default_registry()
     package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:

@@ -33,11 +33,11 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 Programs = dict[str, dict[Any, LoopProgram]]
-"""Kernels by target: unscheduled programs by their source, and finished ones by theirs."""
+"""Kernels of each target, by the source from which each was made: unscheduled and finished programs."""
 
 
 def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
-    """A target with its operator rules. Raises `PluginError` for invalid rules."""
+    """Return a target with its operator rules. Raises `PluginError` for invalid rules."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
     rules = registry.op_rules(target, check_rule)
@@ -45,18 +45,17 @@ def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
 
 
 def _inside(region: Region) -> Region:
-    """The body of a region that is a loop, otherwise the region itself."""
+    """Return the loop's body if the region is a loop, otherwise the region."""
     loop = loop_of(region.function)
     return region if loop is None else Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
 
 
 @dataclass(frozen=True)
 class DriverContext:
-    """Implements `inlaid.plugins.CompileContext` for one target. `progress` gets the steps; without `fusion`, every operator
-    becomes a kernel. `programs` are shared by all regions of a target, `printed` by all regions. `instruments` observe the passes
-    over a region, in a module with that region under its symbol; `kernel_instruments` those over its kernels, and `watch` gets
-    their schedules. `instructions` are tensor intrinsics declared by the user, each with the emitter of this target's code
-    generator."""
+    """Implements `inlaid.plugins.CompileContext` for one target. `progress` is called for each step. Without `fusion`, every
+    operator becomes a kernel. `programs` are shared by all regions of a target, `printed` by all regions. `instruments` observe the
+    passes over a region, in a module with the region under its symbol; `kernel_instruments` observe the passes over kernels;
+    `watch` gets the kernels' schedules. `instructions` are the user's tensor intrinsics with emitters for this target."""
 
     target: Target
     registry: PluginRegistry
@@ -79,7 +78,7 @@ class DriverContext:
         return lower_loop(region.symbol, region.function, loop, self._lower(_inside(region), carries(loop)))
 
     def lower(self, region: Region) -> RegionProgram:
-        """Lower the region to loop programs: fuse, schedule each kernel by the target's rules or else the shared ones, then run the
+        """Lower the region to loop programs: fuse, schedule each kernel by the target's rules or else by shared rules, then run the
         target's loop passes. Raises `ScheduleError` if buffers exceed the target's memory scopes."""
         return self._lower(region, lambda result, param: True)
 
@@ -100,7 +99,7 @@ class DriverContext:
         return program
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
-        """The schedules chosen for the kernels of a region, or of its body if it is a loop."""
+        """Return the schedules chosen for the kernels of a region, or of its body if it is a loop."""
         return schedules_of(self._source(_inside(region)), *self._rules())
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
@@ -109,11 +108,11 @@ class DriverContext:
         return replay_kernel(kernel, trace, rules, SHARED_TRANSFORMS, context)
 
     def rewrite(self, region: Region) -> None:
-        """Run the rewrites of a region, or of its body if it is a loop, under the instruments."""
+        """Run the rewrites of a region, or of its body if it is a loop, observed by the instruments."""
         self._source(_inside(region))
 
     def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
-        """The schedule rules, and the kernel context that they get."""
+        """Return the schedule rules, and the kernel context for them."""
         return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(self.kernels.capabilities)), self.kernels
 
     @property
@@ -123,7 +122,7 @@ class DriverContext:
         return KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
 
     def _source(self, region: Region) -> RegionSource:
-        """A region after its rewrites, with its layouts."""
+        """Return a region after its rewrites, with its layouts."""
         context = self._rules()[1]
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
         passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
@@ -135,7 +134,7 @@ class DriverContext:
         return candidate_of(self.target, self.registry)
 
     def _takes(self, call: Call) -> bool:
-        """Whether the target accepts an operator for all sizes."""
+        """Test whether the target accepts an operator for all sizes."""
         return isinstance(self._candidate.judge(call), Accept)
 
     def steps(self, region: Region, form: Form | None = None) -> StepProgram:

@@ -14,22 +14,22 @@ from inlaid.types import TensorType
 Array = np.ndarray[Any, Any]
 
 RELATIVE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-"""Greatest difference divided by the reference's greatest magnitude, by element type. float32's is the bound for whole models,
-since a region may be one. Integers must be equal."""
+"""Greatest allowed difference divided by the reference's greatest magnitude, by element type. The bound of float32 is that of whole
+models, since a region may be a whole model. Integers must be equal."""
 ABSOLUTE = 1e-5
 """Absolute difference that is always allowed."""
 NARROW = 0.25
-"""As `RELATIVE`, for floats of at most eight bits."""
+"""The bound of `RELATIVE` for floats of at most eight bits."""
 
 
 @dataclass(frozen=True)
 class Deviation:
     """The deviation of a result from the reference.
 
-    `error` describes a deviation beyond the tolerance, None if within. `worst` is the greatest difference of an element, in units
-    for integers; it is infinite if the results are not comparable: different shapes, NaN or infinity at different places, or a
-    target that fails. `at` is its index; `relative` is its ratio to the greatest magnitude of the reference, for floats. `unlike`
-    of `size` elements differ. `excess` is greater than 1 if `error` is set.
+    `error` describes a deviation beyond the tolerance; None if within. `worst` is the greatest difference of an element; infinite
+    if the results are not comparable: shapes differ, NaN or infinity at different indices, or the target fails. `at` is the index
+    of `worst`; `relative` is `worst` divided by the greatest magnitude of the reference, for floats. `unlike` of `size` elements
+    differ. `excess` is greater than 1 if `error` is set.
     """
 
     error: str | None = None
@@ -53,12 +53,12 @@ class Deviation:
 
 
 def failed(error: str) -> Deviation:
-    """The deviation of a result that is missing or cannot be compared."""
+    """Return the deviation of a result that is missing or cannot be compared."""
     return Deviation(error, math.inf, excess=math.inf)
 
 
 def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance | None = None) -> Deviation:
-    """Compare an array with the expected one. Without `allowed`, the tolerance of whole models applies."""
+    """Compare array `found` with the expected array `wanted`. Without `allowed`, the tolerance of whole models applies."""
     if wanted.shape != found.shape:
         return failed(f"expected shape {wanted.shape}, got {found.shape}")
     if not type_.dtype.is_float:

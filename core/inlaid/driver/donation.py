@@ -1,4 +1,4 @@
-"""Donated inputs, whose buffers may be updated in place and returned as outputs."""
+"""Checks of donated inputs, whose buffers may be updated in place and returned as outputs."""
 
 from __future__ import annotations
 

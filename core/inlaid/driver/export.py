@@ -1,7 +1,7 @@
 """Ahead-of-time export of a model as a shared library and a C header, for programs without Python.
 
-The target's code generator makes a function that executes the plan. It is linked with the images of the regions and the weights. No
-external tool is needed.
+The target's code generator makes a function that executes the plan. The function, the images of the regions and the weights are
+linked without external tools.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _WORDS = """
 
 @dataclass(frozen=True)
 class Exported:
-    """The written files, the workspace of a call in bytes, the minimum and maximum of symbolic sizes, and whether the program may
-    provide threads."""
+    """The written files, the workspace of a call in bytes, the bounds of symbolic sizes, and whether the program may provide
+    threads."""
 
     library: Path
     header: Path
@@ -65,10 +65,10 @@ class Exported:
 def export_library(executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None) -> Exported:
     """Write the shared library `path`, and a header with the same stem next to it.
 
-    `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes are parameters, and need upper
-    bounds, for which the workspace is planned. Code for more than one thread runs on threads that the program provides. Raises
-    `Unsupported` unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot
-    be linked, and `InputError` for a path that cannot be written.
+    `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes become parameters, and need
+    upper bounds, for which the workspace is planned. Parallel code runs on threads that the program provides. Raises `Unsupported`
+    unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot be linked, and
+    `InputError` for a path that cannot be written.
     """
     header = path.with_suffix(".h")
     check_output(path)
@@ -85,8 +85,7 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
-    """Whether one of the targets exports files for programs without Inlaid. Raises `TargetError` for a target that is not
-    installed."""
+    """Test whether one of the targets exports files for programs without Inlaid. Raises `TargetError` if one is not installed."""
     registry = registry or default_registry()
     return any(registry.exporter(registry.target(text)) is not None for text in targets)
 
@@ -159,7 +158,7 @@ class _Library:
                 raise Unsupported("export does not support sequences, optionals and strings")
 
     def link(self, registry: PluginRegistry, name: str) -> list[Bytes]:
-        """Link the library under that name, in chunks."""
+        """Link the library. `name` is its file name. Returns its bytes in chunks."""
         self._check_versions(registry)
         codegen = self._codegen(registry)
         self.threads = bool(self.regions) and codegen.threads
@@ -198,7 +197,7 @@ class _Library:
                 )
 
     def _codegen(self, registry: PluginRegistry) -> LibraryCodegen:
-        """The code generator of the model's regions; without regions, any that can link libraries."""
+        """Return the code generator of the model's regions. For a model without regions, return any that can link libraries."""
         texts = list(dict.fromkeys(region.target for region in self.regions))
         for text in texts or registry.kinds():
             try:
@@ -278,7 +277,7 @@ extern "C" {{
 """
 
     def _team(self) -> str:
-        """The part of the header about threads."""
+        """Render the part of the header about threads."""
         upper = self.prefix.upper()
         return f"""
 #define {upper}_TEAM_BYTES(threads) ({TEAM_ALIGNMENT} * ((threads) + 3))
@@ -335,7 +334,7 @@ def c_name(name: str) -> str:
 
 
 def _identifier(label: str, taken: set[str]) -> str:
-    """A unique C identifier. Characters that C does not allow become underscores."""
+    """Make a unique C identifier. Characters that C does not allow become underscores."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
     if not clean[:1].isalpha() or clean.startswith("inlaid_"):
         clean = f"x_{clean}"
@@ -343,5 +342,5 @@ def _identifier(label: str, taken: set[str]) -> str:
 
 
 def _aside(label: str) -> str:
-    """The name in the model as a C comment, if it can be one."""
+    """Format a name of the model as a C comment; "" if a comment cannot contain it."""
     return f" ({label})" if label.isprintable() and "*/" not in label else ""

@@ -26,33 +26,33 @@ class LibrarySizes:
         }
         for number, value in enumerate(plan.values):
             if value.storage == "dynamic":
-                raise Unsupported(f"value {number} of the plan has no bounded size, expected memory that is planned")
+                raise Unsupported(f"value {number} of the plan must have a bounded size, so that its memory can be planned")
             size = byte_count(value)
             # Places are planned for the largest sizes, and hold for others as long as no value is larger there.
             if value.storage == "arena" and self.most(size, "a value") != self.at_largest(size, "a value"):
                 raise Unsupported(
-                    f"a value of shape {value.shape} may be larger at smaller sizes, expected largest at the upper bounds"
+                    f"the size of a value of shape {value.shape} must be largest at the upper bounds of its dimensions"
                 )
 
     def at_largest(self, dim: Dim, what: str) -> int:
-        """The value of an expression where all sizes are at their upper bounds."""
+        """Evaluate an expression with all sizes at their upper bounds."""
         if isinstance(dim, int):
             return dim
         if others := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):
-            raise Unsupported(f"{what} has size {dim!r}: {others[0]} depends on data, expected dimensions of inputs")
+            raise Unsupported(f"{what} must have a size over dimensions of inputs, got {dim!r}: {others[0]} depends on data")
         return arith.evaluate(dim, self.largest)
 
     def most(self, dim: Dim, what: str) -> int:
-        """An upper bound of an expression over all sizes, which may be larger than any value."""
+        """Compute an upper bound of an expression over all sizes. The bound need not be attained."""
         self.at_largest(dim, what)
         found = arith.limits(dim, self._ranges)
         upper = None if found is None else arith.unwrap(found[1])
         if not isinstance(upper, int):
-            raise Unsupported(f"{what} has size {dim!r}, expected one whose upper bound is known")
+            raise Unsupported(f"{what} must have a size with a known upper bound, got {dim!r}")
         return upper
 
     def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
-        """The dimensions of a region, in the order of its signature, as expressions over the sizes."""
+        """Return the dimensions of a region, in the order of its signature, as expressions over the sizes."""
         found: dict[arith.Expr, arith.Expr] = {}
         for source in artifact.signature.dims:
             if source.input is not None:
@@ -60,18 +60,18 @@ class LibrarySizes:
             elif source.upper is None:
                 dim = SizeVar(source.name)
             else:
-                raise Unsupported(f"dimension {source.name} of region {artifact.symbol} depends on data, expected one of inputs")
+                raise Unsupported(f"dimension {source.name} of region {artifact.symbol} must be one of inputs, but depends on data")
             self.at_largest(dim, f"dimension {source.name}")
             found[SizeVar(source.name)] = arith.wrap(dim)
         return found
 
     def scratch(self, artifact: Artifact, invoke: Invoke) -> int:
-        """Bytes of memory that a region needs at most."""
+        """Compute an upper bound of the scratch memory of a region, in bytes."""
         wanted = arith.wrap(artifact.workspace.get("", 0))
         return self.most(arith.unwrap(arith.substitute(wanted, self.of_region(artifact, invoke))), artifact.symbol)
 
     def checks(self, artifacts: Mapping[str, Artifact]) -> Iterator[SizeCheck]:
-        """Conditions on the sizes: their bounds, then what regions ask of them."""
+        """Yield the conditions on the sizes: their bounds, then the constraints of regions."""
         for variable in self.variables:
             lower, upper = variable.lower, self.largest[variable]
             inside = arith.compare(">=", variable, lower) & arith.compare("<=", variable, upper)
@@ -88,7 +88,7 @@ class LibrarySizes:
 
 
 def byte_count(value: Value) -> Dim:
-    """Bytes of a value, over the sizes."""
+    """Return the size of a value in bytes, as an expression over the symbolic sizes."""
     size: arith.Expr = arith.Const(1 if value.dtype is None else value.dtype.bytes)
     for dim in value.shape:
         size = arith.mul(size, dim)
@@ -99,6 +99,6 @@ def _upper(variable: SizeVar) -> int:
     if isinstance(variable.upper, int):
         return variable.upper
     raise Unsupported(
-        f"dimension {variable.name} has no upper bound, expected one for which memory is planned",
+        f"dimension {variable.name} has no upper bound, for which memory is planned",
         remedy=Remedy.of("bound or fix it: ", dims_setting({variable.name: (max(variable.lower, 1), 64)})),
     )

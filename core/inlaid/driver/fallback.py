@@ -29,8 +29,8 @@ def with_fallback(candidates: Sequence[Candidate], registry: PluginRegistry) -> 
 def without(
     partitioned: Partitioned, name: str, candidates: Sequence[Candidate], failed: Collection[int], registry: PluginRegistry
 ) -> tuple[Partitioned, tuple[str, ...]]:
-    """Repartition region `name` for targets other than those in `failed`, by number. The region becomes a function that calls the
-    new regions, whose names are returned. Raises `CompileError` for an operator that no other target accepts."""
+    """Repartition region `name` for the candidates whose indices are not in `failed`. The region becomes a function that calls the
+    new regions. Also returns the names of the new regions. Raises `CompileError` for an operator that no other target accepts."""
     others = [number for number in range(len(candidates)) if number not in failed]
     able = [candidates[number] for number in others]
     region = partitioned.module[name]

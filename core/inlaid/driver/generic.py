@@ -1,5 +1,5 @@
-"""Detects code that is predicted to be slow: kernels with a generic schedule that take much time (reductions, and kernels on one
-thread of many), many times slower than kernels with a specific schedule; and int8 products that are slower than float32 ones."""
+"""Detects code that is predicted to be slow. Reductions with the generic schedule, and kernels on one thread of many, are many
+times slower than kernels with a specific schedule. int8 products may be slower than float32 products."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from inlaid.tensor.region import KernelSchedule
 MOST = 0.5
 """Share of a region's predicted time above which a warning is issued."""
 LEAST = 2e-5
-"""Predicted seconds below which no warning is issued, since such kernels are fast with any schedule."""
+"""Predicted seconds of the reported kernels below which no warning is issued, since such kernels are fast with any schedule."""
 NAMED = 3
 """Number of kernels that a warning names."""
 
 
 def generic_kernels(schedules: Sequence[KernelSchedule]) -> tuple[tuple[KernelSchedule, float], ...]:
-    """Kernels with the generic schedule that reduce, and kernels whose loops run on one thread.
+    """List reductions with the generic schedule, and kernels whose loops run on one thread.
 
-    Each has its share of the total predicted time, in descending order. Kernels that only move data are omitted, since the generic
-    schedule suits them.
+    Each kernel has its share of the total predicted time; shares are in descending order. Kernels that only move data are omitted,
+    since the generic schedule suits them.
     """
     total = sum(item.seconds for item in schedules)
     found = [(item, item.seconds / total) for item in schedules if _is_slow(item)]
@@ -46,7 +46,7 @@ def described(item: KernelSchedule, share: float) -> str:
 
 
 def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
-    """Issue a `ScheduleWarning` if such kernels take most of a region's predicted time."""
+    """Issue a `ScheduleWarning` if `generic_kernels` take most of a region's predicted time."""
     found = generic_kernels(schedules)
     share = sum(part for _, part in found)
     if share <= MOST or sum(item.seconds for item, _ in found) < LEAST:

@@ -1,7 +1,7 @@
 """Compiles regions in a worker process, so that a code generator that crashes, hangs or exhausts memory fails only its region.
 
 The worker, `inlaid.driver.isolated`, serves all regions of a compilation. Regions and artifacts are exchanged as files in a scratch
-folder, verified like packages. Pipes carry the folder of a request to the worker, and one byte back.
+folder, and verified like packages. A pipe carries the folder of each request to the worker; another pipe carries a one-byte reply.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TEXT, CONSTANTS, REQUEST = "region.txt", "constants.inlaid", "request.json"
 RESULT, BORDERS, ERROR = "result.inlaid", "borders.json", "error.json"
 """Files of a region's folder."""
 READY, DONE, FAILED = b"r", b"0", b"1"
-"""Replies: READY once after the start; then DONE or FAILED for each request."""
+"""Replies of the worker: READY once after the start; then DONE or FAILED for each request."""
 _QUOTED = 300
 """Number of trailing bytes of the log that an error quotes."""
 _START, _END = 60.0, 10.0
 """Seconds for the worker to start, and to exit after its pipe is closed."""
 _TICK = 0.05
-"""Seconds between checks that the worker is alive, since a child process that holds the pipe open would hide its exit."""
+"""Seconds between checks that the worker is alive. A closed pipe does not suffice: a child of the worker may hold it open."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a region: its artifact with `borders`, or, with `asks_borders`, the borders that it needs."""
+    """A request for a region. The answer is the artifact for `borders`, or, if `asks_borders` is set, the region's borders."""
 
     symbol: str
     target: str
@@ -74,17 +74,17 @@ class Request:
 
 
 class _Refused(PluginError):
-    """The code generator rejected the region; the worker stays usable."""
+    """Raised if the code generator rejected the region; the worker stays usable."""
 
 
 class _TimeUp(PluginError):
-    """No reply within the time limit."""
+    """Raised if the worker sends no reply within the time limit."""
 
 
 class Isolated:
     """Compiles regions in a worker process, within the limits of `settings.isolation`. A context manager: the worker starts on
-    entry and serves one request at a time. After a request that crashes it, hangs or fails, the next request gets a new worker. A
-    request that fails in a worker that has served others is repeated in a new one, so that no region fails because of another."""
+    entry and serves one request at a time. After a request that crashes, hangs or fails, the next request gets a new worker. A
+    request that fails in a worker after others is repeated in a new worker, so that no region fails because of another."""
 
     def __init__(self, registry: PluginRegistry, settings: Settings, keep: bool = True) -> None:
         assert settings.isolation is not None
@@ -133,7 +133,7 @@ class Isolated:
             raise
 
     def _folder_of(self, region: Region) -> Path:
-        """The region's folder, with its function, shared by both requests."""
+        """Return the region's folder, which contains the region's function and is shared by both requests."""
         function, folder = self._written.get(region.symbol, (None, self._folder))
         if function is not region.function:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
@@ -144,7 +144,7 @@ class Isolated:
         return folder
 
     def _ask(self, folder: Path, region: Region, asks_borders: bool, read: Callable[[], T]) -> T:
-        """Have the worker answer a request in a region's folder, and read the answer. Raises `PluginError`."""
+        """Send the worker a request in a region's folder, and read the answer. Raises `PluginError`."""
         borders = None if region.borders is None else asdict(region.borders)
         request = Request(region.symbol, str(region.target), borders, asks_borders)
         (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
@@ -201,7 +201,7 @@ class _Worker:
             os.close(back)
 
     def serve(self, folder: Path, seconds: float) -> None:
-        """Have the worker answer the request in a folder within `seconds`. Raises `PluginError`."""
+        """Send the worker the request in a folder, and wait at most `seconds` for the reply. Raises `PluginError`."""
         said = self._log.stat().st_size
         if not self._ready:
             self._ready = self._reply(time.monotonic() + _START) == READY
@@ -226,7 +226,7 @@ class _Worker:
         self._process.wait()
 
     def _reply(self, deadline: float) -> bytes | None:
-        """Read the next reply, empty if the process exits without one; None after the deadline."""
+        """Read the next reply. Returns b"" if the process exits without a reply, None after the deadline."""
         while (left := deadline - time.monotonic()) > 0:
             ended = self._process.poll() is not None
             if select.select([self._replies], [], [], 0 if ended else min(left, _TICK))[0]:
@@ -236,7 +236,7 @@ class _Worker:
         return None
 
     def _how(self, reply: bytes) -> str:
-        """Describe what the process did instead of a valid reply; usually it exited, which is first seen as a closed pipe."""
+        """Describe what the process did instead of sending a valid reply. Usually it exited, which closes the pipe first."""
         try:
             status = self._process.wait(0.0 if reply else _END)
         except subprocess.TimeoutExpired:
@@ -255,7 +255,7 @@ def borders_from_json(data: dict[str, Any]) -> Borders:
 
 
 def _error(facts: dict[str, Any]) -> PluginError:
-    """Recreate the error written by the process."""
+    """Recreate the error that the worker wrote to a file."""
     kind = _Refused if facts.pop("refused") else PluginError
     if isinstance(facts.get("remedy"), dict):
         facts["remedy"] = Remedy(**facts["remedy"])
@@ -287,7 +287,7 @@ def _artifact(path: Path, symbol: str) -> Artifact:
 
 
 def _quoted(log: Path, begin: int) -> str:
-    """Quote the tail of what the process printed since position `begin` of the log."""
+    """Quote the tail of the worker's output since position `begin` of the log."""
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - _QUOTED, begin))
         said = " ".join(file.read().decode("utf-8", "replace").split())

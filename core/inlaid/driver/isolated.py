@@ -62,7 +62,7 @@ def main(folder: Path, requests: int, replies: int) -> int:
 
 
 class _Server:
-    """Answers requests. A region is kept from the query of its borders to its compilation; shared kernels are made once."""
+    """Answers requests. A region is kept between the request for its borders and its compilation; shared kernels are made once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -74,7 +74,7 @@ class _Server:
         self._functions: dict[Path, Function] = {}
 
     def serve(self, folder: Path) -> bytes:
-        """Write the answer to a request, or the error, into its folder. Returns which."""
+        """Write the answer to a request, or an error, into its folder. Returns the reply, DONE or FAILED."""
         try:
             self._answer(folder)
         except InlaidError as error:

@@ -22,15 +22,15 @@ from inlaid.runtime.executable import Executable
 from inlaid.settings import DEFAULT, Settings
 
 RUNS = 7
-"""Number of timed runs of an operator or a model, of which the median is taken."""
+"""Number of timed runs of an operator or a model; the result is the median time."""
 LONGEST = 0.2
 """Seconds after which no further run of an operator is started."""
 
 
 @dataclass
 class MeasuredCosts(CostModel):
-    """Cost model of times measured on the targets: each distinct operator or composite is compiled as a model and run on random
-    inputs. What cannot be measured, for example without the device, is predicted."""
+    """Cost model with times measured on the targets: each distinct operator or composite is compiled as a model and run on random
+    inputs. If measuring fails, for example without the device, the time is predicted."""
 
     candidates: tuple[Candidate, ...] = ()
     registry: PluginRegistry = field(default_factory=default_registry)
@@ -38,7 +38,7 @@ class MeasuredCosts(CostModel):
     _measured: dict[Any, float | None] = field(default_factory=dict)
 
     def seconds(self, claim: Claim) -> float:
-        """Seconds that a target takes for an operator or composite that it accepts."""
+        """Return the seconds that a target takes for an operator or composite that it accepts."""
         rule = None if claim.composite is None else claim.composite.name
         members = tuple((call.callee, call.attrs, tuple(repr(arg.type) for arg in call.args)) for call in claim.members)
         key = (claim.target, rule, members)
@@ -64,19 +64,20 @@ class MeasuredCosts(CostModel):
 
 
 def usual_inputs(executable: Executable) -> dict[str, Any]:
-    """Random inputs with the symbolic dimensions at the sizes that cost placement assumes. Raises as `example_inputs`."""
+    """Return random inputs with the symbolic dimensions at the sizes that cost placement assumes. Raises as `example_inputs`."""
     variables = {each for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     return example_inputs(executable.inputs, dims={each.name: size_hint(each) for each in variables})
 
 
 def executable_seconds(executable: Executable, inputs: Mapping[str, Any]) -> float:
-    """Median seconds of a run, after a warm-up run. Raises as `Executable.run`."""
+    """Return the median seconds of a run, after a warm-up run. Raises as `Executable.run`."""
     executable.run(inputs)
     return statistics.median(_runs(lambda: executable.run(inputs)))
 
 
 def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, float]:
-    """Median seconds of each region in a run, by name; all executions in a loop are added up. Raises as `Executable.run`."""
+    """Return the median seconds of each region in a run, by name. A region's executions in a run are added up. Raises as
+    `Executable.run`."""
     executable.run(inputs)
     seen: dict[str, list[float]] = {}
 
@@ -93,7 +94,7 @@ def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[st
 
 
 def _runs(run: Callable[[], object]) -> list[float]:
-    """Seconds of `RUNS` runs, or of fewer if they take long."""
+    """Time `RUNS` runs, or fewer if they take long. Returns the seconds of each run."""
     found: list[float] = []
     while not found or (len(found) < RUNS and sum(found) < LONGEST):
         begin = time.perf_counter()

@@ -20,8 +20,8 @@ WORTH_TELLING = 1e-3
 
 
 def placement(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
-    """The placement algorithm. With a lock, `LockWarning` lists what would be placed elsewhere without it. Raises `InputError` for
-    an unknown placement or an invalid lock."""
+    """Return the placement algorithm. With a lock, `LockWarning` lists the operators that would be placed elsewhere without it.
+    Raises `InputError` for an unknown placement or an invalid lock."""
     fresh = _fresh(settings, candidates, registry, fallback)
     return replay(Lock.from_text(settings.lock), candidates, fresh, _tell) if settings.lock else fresh
 
@@ -45,7 +45,7 @@ def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: Plugin
 
 
 def cost_model(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
-    """The cost model: predicted, or measured if the settings say so."""
+    """Return the cost model: measured if the placement is "measured", otherwise predicted."""
     capabilities = tuple(registry.capabilities(candidate.target) for candidate in candidates)
     if settings.placement == MEASURED:
         return MeasuredCosts(capabilities, candidates=tuple(candidates), registry=registry, settings=settings)

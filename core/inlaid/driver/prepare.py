@@ -34,18 +34,18 @@ FALLBACK = "reference"
 """Target for operators that no listed target accepts."""
 
 PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
-"""Passes for each precision: the model's own, or float32 products in bfloat16."""
+"""Passes for each precision: the model's precision, or float32 products in bfloat16."""
 
 
 def graph_passes(
     candidates: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
-    """The passes in order:
+    """Return the graph passes in order:
 
-    canonicalise; decompose operators that no target but the fallback accepts whole, and move element-wise operators before the data
-    movement that this may leave; lower the precision; remove dead channels as far as vectors stay full; canonicalise again, which
-    folds what these passes introduce; hoist loop invariants; run the targets' own passes; and move transposes to where they do not
-    split regions. Raises `InputError` for an unknown precision.
+    canonicalise; decompose operators that only the fallback accepts whole, and move element-wise operators before data movement;
+    lower the precision; remove dead channels while vectors stay full; canonicalise again, which folds expressions that these passes
+    introduce; hoist loop invariants; run the targets' passes; and move transposes to where they do not split regions. Raises
+    `InputError` for an unknown precision.
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
@@ -74,14 +74,13 @@ def prepare(
     instruments: Sequence[Instrument[Module]] = (),
     precision: str = AS_MODEL,
 ) -> Module:
-    """Run the graph passes: canonicalise a module, and decompose operators that no listed target accepts whole. `instruments`
-    observe the passes."""
+    """Run the graph passes on a module; see `graph_passes`. `instruments` observe the passes."""
     return PassManager(graph_passes(candidates, fallback, registry, precision), instruments).run(module)
 
 
 def _sink(function: ir.Function, candidates: Sequence[Candidate], fallback: str) -> ir.Function:
-    """Move transposes that a listed target rejects, if this leaves fewer regions. Targets that accept transposes fold them into
-    layouts or kernels, which cannot be judged here."""
+    """Move transposes that a listed target rejects, if the model then has fewer regions. Targets that accept transposes fold them
+    into layouts or kernels, so that the benefit of moving them is unknown here."""
     listed = [candidate for candidate in candidates if candidate.target.kind != fallback]
 
     def refused(call: ir.Call) -> bool:

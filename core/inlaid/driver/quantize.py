@@ -1,4 +1,4 @@
-"""Quantisation driver: models that calibration and evaluation run are compiled for targets."""
+"""Quantisation driver. Compiles the models that calibration and evaluation run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def quantize(
     registry: PluginRegistry | None = None,
     keep: bool = True,
 ) -> QuantizedModule:
-    """Quantise a module to int8, calibrated and evaluated on `targets`. The requantisation is that of the first of `made_for` that
-    declares one. Raises as `quantize_module` and `compile_module`."""
+    """Quantise a module to int8, calibrated and evaluated on `targets`. The first target of `made_for` that declares a
+    requantisation determines the module's requantisation. Raises as `quantize_module` and `compile_module`."""
     registry = registry or default_registry()
     declared = (registry.capabilities(registry.target(text)).quantisation for text in made_for)
     settings = fitted(settings, next((having for having in declared if having.roundings), Quantisation()))

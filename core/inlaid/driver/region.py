@@ -21,12 +21,12 @@ from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 
 def source_nodes(region: Region) -> tuple[str, ...]:
-    """The source nodes of a region, in order."""
+    """Return the source nodes of a region, in order."""
     return tuple(dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None))
 
 
 def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
-    """The borders that a region's code generator asks for. Raises as `compile_region`."""
+    """Return the borders that a region's code generator asks for. Raises as `compile_region`."""
     target = region.target
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     with blame(plugin, "the code generator", region.symbol, nodes):
@@ -37,7 +37,7 @@ def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
 
 
 def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> Region:
-    """Run the target's passes on a region. The passes see the entry of a module; `instruments` see the region's symbol."""
+    """Run the target's passes on a region, as the entry function of a module. `instruments` get the region under its symbol."""
     symbol = region.symbol
     with blame(registry.owner(region.target.kind), "passes after partitioning", symbol, source_nodes(region)):
         own = [on_function(step, symbol) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
@@ -46,7 +46,7 @@ def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
     """Compile a region into an artifact, with a variant for each further version of its target. Issues a `ScheduleWarning` for
-    kernels that are expected to be slow. Raises what the plugin raises, or `PluginError` for a foreign exception, naming the
+    kernels predicted to be slow. Inlaid's errors from the plugin pass through; other exceptions become a `PluginError`, naming the
     plugin, the region and the source nodes."""
     targets = context.registry.versions(region.target)
     made = [_compile(replace(region, target=target), replace(context, target=target)) for target in targets]
@@ -56,7 +56,7 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
 
 
 def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelSchedule, ...]:
-    """The schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region`."""
+    """Return the schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region`."""
     registry = context.registry
     if registry.spec(region.target.kind).level is not Level.LOOP:
         return ()
@@ -66,8 +66,8 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
 
 
 def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
-    """Run the passes over a region under the context's instruments: its target's passes, those before lowering, and, with
-    `kernels`, those over its kernels. Raises as `compile_region`."""
+    """Run the passes over a region, observed by the context's instruments: its target's passes, the passes before lowering, and,
+    with `kernels`, the passes over kernels. Raises as `compile_region`."""
     inside, registry = _own_passes(region, context.registry, context.instruments), context.registry
     if registry.spec(region.target.kind).level is Level.LOOP:
         with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):

@@ -33,7 +33,7 @@ def report_of(
 ) -> Report:
     """Report the placement of every operator with its reason, predicted costs, and conversions at region borders. With `schedules`,
     regions are lowered up to the choice of schedules, to list kernels with the generic schedule. Issues an `InlaidWarning` if a
-    code generator fails to choose borders; compiling the model will report that failure."""
+    code generator fails to choose borders; compiling the model would raise the error."""
     stored = partitioned
     try:
         stored = at_borders(partitioned, candidates, registry).partitioned
@@ -49,8 +49,8 @@ def report_of(
 def _generic(
     partitioned: Partitioned, name: str, candidates: Sequence[Candidate], registry: PluginRegistry, settings: Settings
 ) -> tuple[str, ...]:
-    """Describe the kernels of a region with the generic schedule; empty if the region cannot be lowered, which compiling it
-    reports."""
+    """Describe the kernels of a region with the generic schedule. Returns () if the region cannot be lowered; compiling it raises
+    the error."""
     target = candidates[partitioned.regions[name]].target
     region = Region(name, partitioned.module[name], target)
     try:

@@ -28,14 +28,14 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid.types import TensorType, TupleType, Type
 
 Allowed = Callable[[str], Tolerance | None]
-"""Returns the declared tolerance for an element type, None if there is none."""
+"""Returns the declared tolerance for an element type, None if none is declared."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of a target from the reference. `unit` is the first operator, or composite by its rule's name, of the region
-    that differs when run alone on the reference's values, with its source nodes; it is "" if only the whole region differs. `error`
-    describes the difference or the failure. `inputs` are those of the unit, or of the region."""
+    """A difference of a target from the reference. `unit` is the region's first operator (or composite, by its rule's name) that
+    differs when run alone on the reference's values, with its source nodes; "" if only the whole region differs. `error` describes
+    the difference or the failure. `inputs` are the inputs of the unit, or of the region."""
 
     region: str
     target: str
@@ -96,8 +96,8 @@ def shadow(
     registry: PluginRegistry | None = None,
     settings: Settings = DEFAULT,
 ) -> Shadowed:
-    """Run a whole module region by region, on its targets and on the reference. Each region gets the reference's values, so that
-    every difference is found where it arises. Raises as compiling and running do."""
+    """Run a module region by region, on its targets and on the reference. Each region gets the reference's values as inputs, so
+    that a difference is found in the region that causes it. Raises as `compile` and `Executable.run`."""
     registry = registry or default_registry()
     partitioned, candidates = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)
@@ -135,7 +135,7 @@ class _Watch:
         self.seen: dict[str, _Seen] = {}
 
     def double(self, name: str, region: ir.Function, candidate: Candidate) -> Operator:
-        """Create an operator that evaluates a region on the reference and compares it with its target."""
+        """Create an operator that evaluates a region on the reference and on its target, and compares the results."""
         interpreter = Interpreter()
 
         def run(attrs: Attrs, *values: Any) -> Any:
@@ -152,7 +152,7 @@ class _Watch:
         return Operator(name, lambda attrs, *types: region.body.type, reference=run, arity=(0, None))
 
     def report(self) -> tuple[Compared, ...]:
-        """Comparisons of the regions that ran, worst first."""
+        """Return the comparisons of the regions that ran, worst first."""
         found = [self._compared(name, seen) for name, seen in self.seen.items()]
         return tuple(sorted(found, key=lambda item: _badness(item.deviation), reverse=True))
 
@@ -163,7 +163,7 @@ class _Watch:
         return Compared(name, str(seen.candidate.target), seen.runs, seen.worst, difference)
 
     def _allowed(self, candidate: Candidate, unit: str) -> Allowed:
-        """The tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
+        """Return the tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
         return partial(self.registry.conformance(candidate.target).tolerance, operator=unit)
 
     def _native(self, function: ir.Function, candidate: Candidate) -> Executable:
@@ -194,7 +194,7 @@ class _Watch:
 
 
 def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
-    """A call as a function of its operands except constants, and the values of those operands."""
+    """Return a function of the non-constant operands of a call, whose body is the call, and the values of these operands."""
     moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
     params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
     inside = dict(zip(moving, params, strict=True))
@@ -204,12 +204,12 @@ def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[A
 
 
 def _name(unit: ir.Call) -> str:
-    """The name of an operator, or of a composite's rule."""
+    """Return the name of an operator, or of a composite's rule."""
     return unit.callee.name if isinstance(unit.callee, Operator) else str(unit.callee.attr(COMPOSITE))  # type: ignore[attr-defined]
 
 
 def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
-    """A unit's name for messages, and its source nodes."""
+    """Return a unit's name for messages, and its source nodes."""
     match unit:
         case ir.Call(callee=Operator() as operator):
             return operator.name, nodes_of((unit,))
@@ -232,7 +232,7 @@ def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
 
 
 def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any, allowed: Allowed) -> Deviation:
-    """The worst deviation of the results from the reference's."""
+    """Run `compiled`, and return the worst deviation of its results from `wanted`."""
     try:
         found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlaidError as error:
@@ -249,7 +249,7 @@ def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: A
 
 
 def _badness(found: Deviation) -> tuple[bool, float, float]:
-    """Sort key of deviations: those beyond tolerance last, each by excess, then by difference."""
+    """Compute a sort key of deviations: within tolerance, then beyond; within each group by excess, then by difference."""
     return found.error is not None, found.excess, found.worst
 
 

@@ -1,4 +1,4 @@
-"""Standalone targets, which have no host fallback: a model that they cannot run completely is refused."""
+"""Standalone targets, which have no host fallback: a model that the listed targets cannot run completely is refused."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ SHOWN = 3
 
 
 def standalone(candidates: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
-    """The first standalone target of `candidates`, None if there is none."""
+    """Return the first standalone target of `candidates`, None if no target is standalone."""
     return next((candidate for candidate in candidates if registry.capabilities(candidate.target).standalone), None)
 
 
 def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
-    """Whether the fallback runs one of the given regions."""
+    """Test whether the fallback runs one of the given regions."""
     return any(candidates[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
 
 
 def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
-    """Raise `Unsupported` if a standalone target is listed and part of the model runs on none of the listed targets, the first
-    `listed` of `candidates`. The error names the operators and the reasons, or the control flow, which needs a listed host."""
+    """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target. The first `listed`
+    candidates are the listed targets. The error names the operators and the reasons, or the control flow, which needs a host
+    target."""
     alone = standalone(candidates[:listed], registry)
     if alone is None:
         return

@@ -1,4 +1,4 @@
-"""Binding of sizes that a model computes at run time to symbolic dimensions.
+"""Binding of symbolic dimensions to the sizes that a model computes at run time.
 
 A converter may need an element of a data-dependent tensor as a dimension. `ops.bind_size` reads the element, checks it, and binds
 it to a dimension; see ADR 30. The same element is always bound to the same dimension.
@@ -41,15 +41,15 @@ class Binder:
             self._bound, self._clamped = outer
 
     def sizes(self, value: Expr, name: str, span: Span) -> tuple[Dim, ...] | None:
-        """Return the elements of a 0-d or 1-d integer tensor as dimensions, or None if its length is unknown. The run checks that
-        data-dependent ones are not negative; errors call them `name`."""
+        """Return the elements of a 0-d or 1-d integer tensor as dimensions; None if its length is unknown. The run checks that
+        data-dependent elements are >= 0. Errors call the tensor `name`."""
         found = self.values.elements(value)
         if found is None:
             return None
         return tuple(self.size(value, index, item, f"{name}[{index}]", span) for index, item in enumerate(found))
 
     def size(self, value: Expr, index: int, element: Dim, name: str, span: Span) -> Dim:
-        """Bind element number `index` of a value, which has the given expression, to a dimension."""
+        """Bind element number `index` of `value` to a dimension. `element` is the expression of the element."""
         known = self.known(element)
         if known is None:
             known = self._clamped.get(_key(element))  # a length and the range up to it share a dimension
@@ -58,7 +58,7 @@ class Binder:
         return known
 
     def clamped(self, value: Expr, name: str, span: Span) -> Dim:
-        """Bind the maximum of 0 and the only element of a value to a dimension."""
+        """Bind max(element, 0) to a dimension, for the only element of `value`."""
         (element,) = self.values.elements(value) or (None,)
         assert element is not None, "an integer of known rank has elements"
         known = self.known(element)
@@ -70,8 +70,8 @@ class Binder:
         return self._clamped[_key(element)]
 
     def signed(self, value: Expr, name: str, span: Span) -> tuple[Dim, ...] | None:
-        """Like `sizes`, for elements that may be negative. Each is the difference of two dimensions: its positive and its negative
-        part."""
+        """Like `sizes`, for elements that may be negative. An element is returned as the difference of two dimensions, its positive
+        and its negative part."""
         found = self.values.elements(value)
         if found is None:
             return None
@@ -96,7 +96,7 @@ class Binder:
         return tensor_of(witness).shape[0]
 
     def known(self, element: Dim) -> Dim | None:
-        """Return the element if it depends on no unbound data, else None."""
+        """Return an element if it depends on no unbound data, else None."""
         item = _key(element)
         if item in self._bound:
             return arith.unwrap(self._bound[item])

@@ -1,4 +1,4 @@
-"""Validation of the user's sizes and bounds of symbolic dimensions."""
+"""Validation of the sizes and bounds that a user sets for symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BY_NAME = Remedy.of("give sizes by name, such as ", dims_setting({"batch": 1}))
 
 
 def checked_dims(dims: Mapping[str, Any] | None) -> dict[str, DimSpec]:
-    """Validate sizes and bounds by name, and convert them to int; equal bounds become a size. Raises `InputError`, naming the
-    dimension, for any other value."""
+    """Validate sizes and bounds by dimension name, and convert them to int; equal bounds become a size. Raises `InputError`, which
+    names the dimension, if they are invalid."""
     if dims is not None and not isinstance(dims, Mapping):
         raise InputError(f"dims must be a mapping, got {type(dims).__name__}", remedy=_BY_NAME)
     return {_name(name): _spec(name, value) for name, value in (dims or {}).items()}
@@ -63,8 +63,8 @@ _NAMELESS = frozenset(("?", "none", "null", "nil", "dynamic", "unknown", "unk", 
 
 
 def own_name(name: str) -> str:
-    """Return the name that a model gives a dimension, or "" for a placeholder of an unknown dimension, such as "?" or "-1".
-    Dimensions with the same placeholder need not be equal."""
+    """Return the name of a dimension in a model, or "" for a placeholder of an unknown dimension, such as "?" or "-1". Dimensions
+    with the same placeholder need not be equal."""
     plain = name.strip()
     return "" if plain.lower() in _NAMELESS or re.fullmatch(r"-?\d+", plain) else name
 

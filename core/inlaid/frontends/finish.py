@@ -1,4 +1,4 @@
-"""Post-processing of the expressions that a converter builds: spans, and witnesses of the sizes that they read."""
+"""Post-processing of the expressions that a converter builds: adds spans, and witnesses of the sizes that attributes read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finisher:
     _finished: set[Expr] = field(default_factory=set)
 
     def finish(self, root: Expr, span: Span) -> Expr:
-        """Add the span to all new expressions under `root` that have none, and witnesses (see `ops.shape`) of existential sizes
+        """Add `span` to each new expression under `root` that has no span. Add witnesses (see `ops.shape`) of existential sizes
         that occur only in attributes."""
         done: dict[Expr, Expr] = {}
         for expr in self._fresh(root):

@@ -26,7 +26,7 @@ def import_model(
     opened: Callable[[str], None] = lambda location: None,
 ) -> Module:
     """Import a model, given as the path of a file, as bytes or as an object of a library such as `onnx.ModelProto`. `dims` and
-    `opened` are those of `ModelSource`.
+    `opened` are passed on in a `ModelSource`.
 
     The frontend is selected by the file's suffix, else by its first bytes. Raises `ModelImportError` if no installed frontend
     accepts the format, if its libraries are not installed, or if the frontend refuses the model; `InputError` for an object that is
@@ -82,7 +82,7 @@ def _head(path: Path) -> bytes:
 
 
 def _recognising(model: object, frontends: list[tuple[str, Frontend]]) -> list[tuple[str, Frontend]]:
-    """Return the frontends that recognise first bytes or an object. A frontend that raises counts as not recognising it."""
+    """Return the frontends that recognise `model`, the first bytes or an object. A frontend that raises does not recognise it."""
 
     def recognises(frontend: Frontend) -> bool:
         try:

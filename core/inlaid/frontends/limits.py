@@ -1,4 +1,4 @@
-"""Limits of the work of an import. Nested calls multiply: a model of a kilobyte can expand to millions of nodes."""
+"""Limits on the work of an import. Nested calls multiply: a model of one kilobyte could expand to millions of nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GROWTH = 100
 
 
 class NestedTooDeep(ValueError):
-    """Functions and subgraphs are nested deeper than `MAX_DEPTH`, or recursive."""
+    """Raised if functions and subgraphs are nested deeper than `MAX_DEPTH`, or recursive."""
 
     def __init__(self) -> None:
         super().__init__(f"functions and subgraphs must be nested at most {MAX_DEPTH} deep and not recursive")
@@ -20,7 +20,7 @@ class NestedTooDeep(ValueError):
 def node_limit(written: int) -> int:
     """Return the maximum number of nodes to import from a model whose file has `written` nodes.
 
-    The limit is proportional to the size of the file, and so is the time of an import. A constant part allows for small files and
-    for functions that are called often.
+    The limit, and so the time of an import, is proportional to the size of the file, plus a constant that allows for small files
+    and for functions that are called often.
     """
     return min(_FREE_NODES + _GROWTH * written, max(_MAX_NODES, written))

@@ -1,4 +1,4 @@
-"""Identification of model formats that Inlaid does not import, with the way to convert them.
+"""Identification of model formats that Inlaid does not import, with instructions to convert them.
 
 Signatures: GGUF (ggml-org/ggml, docs/gguf.md), safetensors (huggingface/safetensors, README), HDF5 (File Format Specification 3.0,
 section II.A), ZIP (APPNOTE 6.3.10, section 4.3.7), Python pickles of protocol 2 and newer, TensorFlow's saved_model.proto and
@@ -27,10 +27,10 @@ EXPORTED = OtherFormat(
     "a PyTorch exported program", 'export it to ONNX: torch.onnx.export(torch.export.load(FILE), f="model.onnx", dynamo=True)'
 )
 SAFETENSORS = OtherFormat(
-    "a safetensors file, which holds weights and no graph", f"export the model that they belong to; of Hugging Face: {_OPTIMUM}"
+    "a safetensors file, which holds weights and no graph", f"export the model that they belong to; for Hugging Face: {_OPTIMUM}"
 )
 GGUF = OtherFormat(
-    "a GGUF file, which holds weights and no graph", f"export the model that it was made from; of Hugging Face: {_OPTIMUM}"
+    "a GGUF file, which holds weights and no graph", f"export the model that it was made from; for Hugging Face: {_OPTIMUM}"
 )
 KERAS = OtherFormat(
     "a Keras model or its weights (HDF5)",
@@ -60,7 +60,7 @@ _PICKLED = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
 def identify_format(model: Path | bytes, head: bytes) -> OtherFormat | None:
-    """Identify the format of a path, or of bytes, that no frontend accepts. `head` are the first bytes. Returns None if unknown."""
+    """Identify the format of a path or of bytes that no frontend accepts. `head` has the first bytes. Returns None if unknown."""
     if isinstance(model, Path) and model.is_dir():
         return _folder(model)
     suffix = model.suffix.lower() if isinstance(model, Path) else ""

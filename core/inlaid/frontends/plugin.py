@@ -18,7 +18,7 @@ _IDENTIFIER = b"TFL3"
 
 
 def _is_onnx(model: object) -> bool:
-    """Test whether a model is an `onnx.ModelProto`, or starts with the field ir_version, as all writers emit it first."""
+    """Test whether a model is an `onnx.ModelProto`, or bytes that start with the field ir_version, which all writers emit first."""
     if isinstance(model, bytes):
         return model[:1] == b"\x08" and b"\x00" < model[1:2] < b"\x80"
     onnx = sys.modules.get("onnx")

@@ -1,4 +1,4 @@
-"""Conversion of shapes and slices from the conventions of frontends to those of the canonical operators."""
+"""Conversion of shapes and slices from the conventions of frontends to the conventions of canonical operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAR = 2**31 - 1
 
 def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
     """Return the dimension with which `known` has as many elements as `shape`. Common dimensions cancel, even if they may be 0: (n,
-    4, 5) as (n, -1) is (n, 20)."""
+    4, 5) reshaped to (n, -1) is (n, 20)."""
     over = list(shape)
     under: list[Dim] = []
     for dim in known:
@@ -29,16 +29,16 @@ def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
 
 
 def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
-    """Slice along some axes. `ranges` maps an axis to (begin, end, stride) as of `strided_slice`."""
+    """Slice along some axes. `ranges` maps an axis to (begin, end, stride) for `strided_slice`."""
     every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(tensor_of(x).shape)]
     begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
     return strided_slice(x, begin=begin, end=end, strides=strides)
 
 
 def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """Convert ONNX's slice of an axis to (begin, end, stride) as of `strided_slice`.
+    """Convert ONNX's slice of an axis to (begin, end, stride) for `strided_slice`.
 
-    The only difference to Python: a start before the axis is clamped to the first element for a negative step too.
+    The only difference from Python: a start before the axis is clamped to the first element for a negative step too.
     """
     high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
 

@@ -65,7 +65,7 @@ class Values:
                 self._origin.setdefault(size, found)
 
     def add_parameter(self, variable: Var) -> None:
-        """Record a parameter of a body, which has existential sizes of its own."""
+        """Record a parameter of a body, whose type may introduce existential sizes."""
         shape = variable.type.shape if isinstance(variable.type, TensorType) else ()
         for size in shape:
             if isinstance(size, SizeVar) and size.existential:
@@ -76,7 +76,7 @@ class Values:
         return self._origin.get(size)
 
     def static(self, expr: Expr) -> Array | None:
-        """Return the value of a tensor if it is known at import, else None. An element of a shape is known if that dimension is."""
+        """Return the value of a tensor known at import, else None. An element of a shape is known if its dimension is known."""
         value = self._fold(expr)
         if isinstance(value, np.ndarray):
             return value
@@ -108,7 +108,7 @@ class Values:
         return self._unknown[unknown]
 
     def sources(self, expr: Expr) -> Sources | None:
-        """Return the graph inputs and symbolic dimensions that determine a value; None if it depends on anything else."""
+        """Return the graph inputs and symbolic dimensions that determine a value; None if the value depends on other data."""
         inputs: dict[str, None] = {}
         dims: dict[str, None] = {}
         pending, seen = [expr], {expr}
@@ -195,8 +195,8 @@ def _evaluate(
     operands: Callable[[Expr], tuple[Expr, ...] | None],
     value: Callable[[Expr, Sequence[Any]], Any],
 ) -> Any:
-    """Evaluate an expression by memoised iteration. `operands(expr)` returns the operands of its value (None: the value is
-    unknown), `value(expr, args)` computes it from theirs. An operand without a value ends the search."""
+    """Evaluate an expression iteratively, with memoisation. `operands(expr)` returns the operands that determine its value, None if
+    the value is unknown; `value(expr, args)` computes it from their values. If one operand is unknown, so is the expression."""
     stack = [root]
     while stack:
         expr = stack[-1]
@@ -249,7 +249,7 @@ def _constant_value(expr: Expr, args: Sequence[Any]) -> Any:
                 with np.errstate(all="ignore"):
                     result = operator.reference(attrs, *args)
             except (ArithmeticError, LookupError, ValueError, InlaidError):
-                return None  # the error belongs to run time
+                return None  # the run will raise the error
             return np.asarray(result) if isinstance(result, np.generic) else result
         case TupleItem(index=index):
             return args[0][index]
@@ -276,7 +276,7 @@ Rule = Callable[..., Array]
 
 
 class _Unknown(Exception):
-    """Raised if an element has no expression."""
+    """Raised if an element cannot be written as an expression."""
 
 
 def is_natural(value: Dim) -> bool:

@@ -1,4 +1,4 @@
-"""Normalise the arguments of a call: scalars and arrays become constants, negative axes are resolved, keywords are ordered."""
+"""Normalise the arguments of a call: make scalars and arrays constants, make negative axes positive, put keywords in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Operator
 
 _AXES = frozenset(("axis", "axes", "batch_axis", "time_axis", "perm"))
-"""Names of attributes that hold axes of the first operand, or of the result of an operator without operands."""
+"""Attributes that hold axes of the first operand, or axes of the result if the operator has no operands."""
 
 
 _INTEGER, _REAL = (int, np.integer), (int, float, np.number)
@@ -154,7 +154,7 @@ def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) 
     raise TypeInferenceError(
         f"operand {name!r} must be an expression, a number or an array, got {type(value).__name__}",
         operator=operator.name,
-        remedy="give attributes by keyword, and arrays of objects by inlaid.constant",
+        remedy="give attributes by keyword; make other constants with inlaid.constant",
     )
 
 

@@ -13,8 +13,8 @@ from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, T
 
 @dataclass(frozen=True)
 class Attrs:
-    """Base class of an operator's typed attributes. Subclasses are frozen dataclasses of ints, floats, strings, bools, dtypes,
-    dimensions and tuples of these. They compare by value, hash, print and parse."""
+    """Base class of an operator's typed attributes. A subclass is a frozen dataclass of ints, floats, strings, bools, dtypes,
+    dimensions and tuples of these. Attributes compare by value, hash, print and parse."""
 
 
 _A = TypeVar("_A", bound=Attrs)

@@ -1,7 +1,7 @@
 """Preconditions of operator calls on sizes that are known only at run time.
 
-A type relation states a precondition by calling `require`. If static sizes violate it, inference fails at once. If it depends on
-symbolic sizes, it is recorded for `conditions_of`, so that compile time and run time report a violation with the same message.
+A type relation states a precondition by calling `require`. If static sizes violate it, inference fails at once. A precondition on
+symbolic sizes is recorded for `conditions_of`, so that compile time and run time report a violation with the same message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from inlaid.graph.operator import Operator
 from inlaid.types import TensorType, TupleType, Type, type_vars
 
 _noted: ContextVar[list[Constraint] | None] = ContextVar("noted", default=None)
-"""The list to which `require` appends. Set only while `conditions_of` infers a type, separately in each thread."""
+"""List to which `require` appends. Each thread has a separate list, which `conditions_of` sets while it infers a type."""
 
 
 def require(constraint: Constraint) -> None:
-    """State a precondition of the call whose type is being inferred. Raises ValueError if it cannot hold."""
+    """State a precondition of the call whose type is being inferred. Raises ValueError if `constraint` is false for all sizes."""
     if isinstance(constraint.condition, int):
         if not constraint.condition:
             raise ValueError(constraint.message({}))
@@ -33,8 +33,8 @@ def require(constraint: Constraint) -> None:
 
 
 def conditions_of(calls: Iterable[Call]) -> tuple[Constraint, ...]:
-    """Return the preconditions of operator calls that cannot be proved, without duplicates, in the order of the calls. These are
-    the conditions that type relations `require`, and that no dimension of a result is negative."""
+    """Return the preconditions of operator calls that cannot be proved at compile time, in the order of the calls, without
+    duplicates: the constraints that type relations pass to `require`, and that dimensions of results are >= 0."""
     found: dict[arith.Dim, Constraint] = {}
     for call in calls:
         for constraint in _of(call):

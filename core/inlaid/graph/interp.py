@@ -41,14 +41,14 @@ from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 Value = Any
 Steps = Generator["tuple[Scope, _Frame, Scopes]", Value, Value]
-"""A suspended evaluation. It yields a (scope, frame, scopes) to evaluate, is sent the value, and returns its own value."""
+"""A generator that evaluates an expression. It yields nested evaluations, is sent their values, and returns its result."""
 
 _NEVER = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """The values of one evaluation of a scope, and the sizes of the symbolic dimensions that it binds."""
+    """The values of one evaluation of a scope, and the sizes of the symbolic dimensions that the scope binds."""
 
     values: dict[int, Value]
     dims: dict[arith.Expr, int]
@@ -203,7 +203,7 @@ class Interpreter:
         except (ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
             raise KernelFault(str(error), operator=operator.name, node=node) from error
         except Exception as error:  # an error of the reference itself, which may be user code
-            raise KernelFault(f"its reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+            raise KernelFault(f"the reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
         result = _as_value(expr.type, result)
         problem = _misfit(expr.type, result, _Sizes(frame))
         if problem:
@@ -252,8 +252,8 @@ class Interpreter:
 
 
 def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
-    """Return, for each scope and each of its expressions, the ids of the scope's values that nothing reads later. A value that an
-    inner scope reads stays alive until the end of its own scope."""
+    """Return, for each scope and each of its expressions, the ids of the scope's values that no later expression reads. A value
+    that an inner scope reads is kept until the end of the outer scope."""
     kept: set[int] = set()
     last: dict[int, tuple[Scope, int]] = {}
     every = [scopes.root, *scopes.inner.values()]
@@ -277,7 +277,7 @@ def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sizes:
-    """The known sizes of a frame, for checking results. Existential sizes are not compared, as the run defines them."""
+    """Sizes of a frame, for checking results. An existential size has no expected value, because the run defines it."""
 
     frame: _Frame
 
@@ -292,7 +292,7 @@ def evaluate(target: Module | Function, inputs: Mapping[str, Value] | Sequence[V
     """Evaluate a function, or a module's `main`, by the numpy reference of every operator.
 
     `inputs` are in the order of the parameters, or a mapping by their names. A function that returns a tuple returns a Python
-    tuple. Raises as `Interpreter.run` does, and `InputError` for names that are not those of the parameters.
+    tuple. Raises the errors of `Interpreter.run`, and `InputError` for names other than the parameters' names.
     """
     module, entry = (target, target.main) if isinstance(target, Module) else (Module({}), target)
     if isinstance(inputs, Mapping):
@@ -324,13 +324,13 @@ def _concrete(attrs: Attrs, frame: _Frame, operator: Operator, node: str | None)
     for name in names:
         size = frame.size(name)
         if size is None:
-            raise VerifyError(f"the dimension {name!r} has no value here", operator=operator.name, node=node)
+            raise VerifyError(f"the dimension {name!r} must be bound before it is used", operator=operator.name, node=node)
         sizes[name] = arith.Const(size)
     return substitute_attrs(attrs, sizes)
 
 
 def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) -> str | None:
-    """Say why a value does not have a type; None if it has. Binds symbolic dimensions that have no size yet."""
+    """Explain why a value does not have a type. Returns None if it does. Binds symbolic dimensions that have no size yet."""
     match type_:
         case TensorType(shape=shape, dtype=of):
             if not isinstance(value, np.ndarray):
@@ -368,7 +368,7 @@ def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
 
 
 def _actual_type(type_: Type, value: Value) -> Type:
-    """Return the type of a value. A type made of tensors has no symbolic dimensions."""
+    """Return the type of a value. Types of tensors and of tuples of tensors have no symbolic dimensions."""
     match type_:
         case TensorType(dtype=of):
             return TensorType(value.shape, of)
@@ -380,7 +380,7 @@ def _actual_type(type_: Type, value: Value) -> Type:
 
 
 def _stack(type_: Type, values: list[Value], frame: _Frame, node: str) -> Value:
-    """Stack the outputs of a loop. After no iterations the shape is that of the type, with 0 for unknown sizes."""
+    """Stack the outputs of a loop. After 0 iterations, the shape is that of `type_`, with 0 for each unknown size."""
     assert isinstance(type_, TensorType)
     if values:
         if len({value.shape for value in values}) > 1:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
-    """Base class of graph expressions. `type` is the type of the value, `span` the node of the source model that it comes from."""
+    """Base class of graph expressions. `type` is the type of the value, `span` the source model's node for the expression."""
 
     type: Type
     span: Span | None
@@ -100,8 +100,8 @@ class Expr:
         return _apply("less_equal", other, self)
 
     def __getitem__(self, key: Any) -> Expr:
-        """Index a tensor as in numpy, by integers, slices, `None` (a new axis), `...` or one integer tensor; or take a field of a
-        tuple. Raises `TypeInferenceError`."""
+        """Index a tensor as in numpy, or return a field of a tuple. A tensor is indexed by integers, slices, `None` (a new axis)
+        and `...`, or by one integer tensor. Raises `TypeInferenceError`."""
         item: Expr = _operators().subscript(self, key)
         return item
 
@@ -214,7 +214,7 @@ class If(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Expr):
-    """A binding: `value` is evaluated once, before `body`, in which `var` refers to it."""
+    """A binding: `value` is evaluated once, before `body`. In `body`, `var` refers to the result."""
 
     var: Var
     value: Expr
@@ -229,10 +229,10 @@ class Loop(Expr):
 
         (iteration: Tensor[(), int64], state..., scanned slices...) -> (keep going: Tensor[(), bool], state..., outputs...)
 
-    that runs for iterations 0, 1, ... while fewer than `trip_count` (0-d int64; None: unbounded) iterations have run. The first one
-    runs only if `condition` (0-d bool; None: true) is true, each further one only if the previous `keep going` was. Each of
-    `scanned` is sliced along its first axis, one slice per iteration. Each of the outputs is stacked along a new first axis, whose
-    extent is part of the type (existential if only a run determines it).
+    that runs for iterations 0, 1, ... while fewer than `trip_count` (0-d int64; None: unbounded) iterations have run. Iteration 0
+    runs only if `condition` (0-d bool; None: true) is true. A later iteration runs only if the previous one returned true as `keep
+    going`. Each scanned input is sliced along its first axis, one slice per iteration. Each output is stacked along a new first
+    axis, whose extent is part of the type (existential if only a run determines it).
     """
 
     body: Expr
@@ -273,7 +273,7 @@ class Module:
         return self.functions[name]
 
     def with_function(self, name: str, function: Function) -> Module:
-        """Return the module with one function added or replaced. Returns the same object if it has that function already."""
+        """Return the module with one function added or replaced. Returns `self` if `name` already refers to `function`."""
         if self.functions.get(name) is function:
             return self
         return Module({**self.functions, name: function})
@@ -329,10 +329,10 @@ def _check_expressions(values: tuple[Any, ...], what: str) -> None:
 
 
 def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
-    """Return the existential dimensions of a function's result that the function itself defines.
+    """Return the existential dimensions of a function's result that the function defines.
 
-    A `Function` expression may also return existential dimensions of its environment. A dimension is the function's own only if an
-    expression in its body introduces it.
+    For a `Function` expression, only dimensions that an expression in its body introduces are returned. Its result may also have
+    existential dimensions of an enclosing scope.
     """
     assert isinstance(callee.type, FunctionType)
     sizes = frozenset(filter(existential, type_vars(callee.type.result)))
@@ -342,7 +342,7 @@ def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
 
 
 def introduced_sizes(expr: Expr) -> frozenset[arith.Expr]:
-    """Return the existential dimensions that an expression defines: those in its type, but not in its children or attributes."""
+    """Return the existential dimensions in an expression's type that do not occur in its children's types or its attributes."""
     sizes = frozenset(filter(existential, type_vars(expr.type)))
     if not sizes or isinstance(expr, (Var, GlobalVar, Function)):
         return frozenset()
@@ -353,7 +353,7 @@ def introduced_sizes(expr: Expr) -> frozenset[arith.Expr]:
 
 
 def existential(size: arith.Expr) -> bool:
-    """Test whether a symbolic dimension is existential: its size is known only at run time."""
+    """Test whether a symbolic dimension is existential: the run computes its size instead of binding it to an input shape."""
     return isinstance(size, arith.SizeVar) and size.existential
 
 
@@ -365,13 +365,13 @@ def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
 
 
 def tuple_item(value: Expr, index: int, span: Span | None = None) -> Expr:
-    """Take a field of a tuple; for a `Tuple` expression, return the field itself. Raises `TypeInferenceError` for a value that is
-    not a tuple, and for an index out of range."""
+    """Build the access to a field of a tuple. Returns the field itself if `value` is a `Tuple` expression. Raises
+    `TypeInferenceError` if `value` is not a tuple or `index` is out of range."""
     if not isinstance(value.type, TupleType):
         raise _wrong_field(value, span, f"expected a tuple to take field {index} of, got a value of type {value.type!r}")
     if not 0 <= index < len(value.type.fields):
         raise _wrong_field(
-            value, span, f"expected a field of {value.type!r}, which has {len(value.type.fields)}, got field {index}"
+            value, span, f"expected a field of {value.type!r}, of length {len(value.type.fields)}, got field {index}"
         )
     if isinstance(value, Tuple):
         return value.fields[index]
@@ -390,8 +390,8 @@ def function(
     result: Type | None = None,
     span: Span | None = None,
 ) -> Function:
-    """Build a function of one or several parameters. `result` declares the result type, which the body's type must fit; recursive
-    functions need it. Raises `TypeInferenceError`."""
+    """Build a function of one or several parameters. `result` declares the result type, which the body's type must fit; a
+    recursive function must declare it. Raises `TypeInferenceError`."""
     params = (params,) if isinstance(params, Var) else tuple(params)
     _check_expressions((body,), "body")
     wrong = [param for param in params if not isinstance(param, Var)]
@@ -411,7 +411,7 @@ def if_(condition: Expr, then: Expr, otherwise: Expr, span: Span | None = None) 
 
 
 def let(variable: Var, value: Expr, body: Expr, span: Span | None = None) -> Let:
-    """Build a `Let`."""
+    """Build a `Let`, which binds `variable` to `value` in `body`."""
     unify(variable.type, value.type, span)
     return Let(body.type, span, variable, value, body)
 
@@ -426,8 +426,8 @@ def loop(
     stacked_extent: Dim | None = None,
     span: Span | None = None,
 ) -> Loop:
-    """Build a loop (see `Loop`). `stacked_extent` is the extent of the stacked outputs' first axis. None infers it: the extent of
-    the scanned inputs, a constant trip count without early exit, or else an existential dimension."""
+    """Build a loop (see `Loop`). `stacked_extent` is the extent of the stacked outputs' first axis. If it is None, it is
+    inferred: the extent of the scanned inputs, a constant trip count without early exit, or else an existential dimension."""
     from inlaid.graph.loops import infer_loop
 
     state, scanned = tuple(state), tuple(scanned)
@@ -525,7 +525,7 @@ def post_order(*roots: Expr) -> Iterator[Expr]:
 
 
 def in_order(body: Expr) -> list[Expr]:
-    """Return the expressions outside of called functions, operands first."""
+    """Return the expressions of `body` in post-order, without the functions that it calls and their bodies."""
     order: dict[int, Expr] = {}
     stack: list[tuple[Expr, bool]] = [(body, False)]
     while stack:

@@ -34,7 +34,7 @@ def infer_loop(
     params, results = body.type.params, body.type.result.fields
     if len(params) != 1 + len(state) + len(scanned) or len(results) < 1 + len(state):
         raise TypeInferenceError(
-            f"expected a body for {len(state)} state values and {len(scanned)} scanned inputs, got {body.type!r}",
+            f"the loop body must fit {len(state)} state values and {len(scanned)} scanned inputs, got {body.type!r}",
             node=where,
         )
     unify(params[0], ITERATION, span)

@@ -33,32 +33,32 @@ class FusionKind(Enum):
 
 
 Interval = tuple[Any, Any]
-"""(minimum, maximum), inclusive: int64 arrays that broadcast."""
+"""Bounds (minimum, maximum) of integers, both inclusive: int64 arrays that broadcast."""
 
 
 class Choice(Enum):
-    """What determines the source element of a result element."""
+    """Kind of data movement, by the information that selects which operand element is copied to a result element."""
 
     PLACE = "place"
-    """Only its index, the attributes and the shapes: a transpose, a slice."""
+    """The result element's index, the attributes and the shapes, as in a transpose or a slice."""
     INDEX = "index"
-    """Integers or booleans in other operands: a gather, a select."""
+    """Integers or booleans in other operands, as in a gather or a select."""
     ORDER = "order"
-    """Comparisons between elements: a maximum, a minimum."""
+    """Comparisons between elements, as in a maximum or a minimum."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """Data movement: each element of the result is a copy of an element of one of the operands `operands` (None: of any operand).
-    The operator accepts every dtype. If a call has operand number `fill`, that 0-d operand supplies the elements that have no
-    source."""
+    """Data movement: each result element is a copy of an operand element. `operands` are the indices of the copied operands (None:
+    all). The operator accepts every dtype. If a call has an operand with index `fill`, this 0-d operand supplies the elements
+    without a source."""
 
     operands: tuple[int, ...] | None = (0,)
     by: Choice = Choice.PLACE
     fill: int | None = None
 
     def places(self, count: int) -> tuple[int, ...]:
-        """Return the indices of the operands that a call with `count` operands copies from."""
+        """Return the indices of the copied operands of a call with `count` operands."""
         return tuple(range(count)) if self.operands is None else self.operands
 
     def filling(self, count: int) -> int | None:
@@ -67,14 +67,14 @@ class Moves:
 
 
 class ErrorPropagation(Enum):
-    """How an operator propagates the relative rounding errors of its float operands."""
+    """Effect of an operator on the relative rounding errors of its float operands."""
 
     PRESERVES = "preserves"
-    """The error of the result is about as large: each element depends on few elements."""
+    """The result's error is about as large as the operands': each element depends on few elements."""
     DAMPS = "damps"
-    """The error of the result is no larger: a reduction or a normalisation. Its operands may always be rounded."""
+    """The result's error is no larger than the operands', as in a reduction or normalisation. Operands may always be rounded."""
     AMPLIFIES = "amplifies"
-    """The error of the result may be much larger: an exponential, a logarithm, rounding."""
+    """The result's error may be much larger than the operands', as in an exponential, a logarithm or rounding."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Traits:
     view
         Whether the result has the first operand's elements in the same row-major order, so that no kernel is needed.
     errors
-        How rounding errors propagate. Element-wise operators preserve them unless they declare otherwise.
+        How rounding errors propagate. By default, an element-wise operator preserves the errors of its operands.
     expensive
         Whether computing an element takes longer than a table lookup.
     monotone
@@ -117,9 +117,9 @@ class Threaded:
     """The tensor-level definition of an operator for targets whose kernels are grids of thread blocks. It replaces `compute`.
 
     `compute(grid, attrs, *te.Tensor) -> te.Tensor or tuple of them`
-        Like `Operator.compute`, for an `inlaid.ops.threads.grid.Grid`. Its loop programs may bind loops to thread axes.
+        Like `Operator.compute`, for `grid`, an `inlaid.ops.threads.grid.Grid`. Loop programs may bind loops to thread axes.
     `takes(grid, attrs, *argument_types) -> bool`
-        Whether it applies to a call. Other calls use `compute` or the decomposition.
+        Test whether this definition applies to a call. Other calls use `Operator.compute` or the decomposition.
     """
 
     compute: Callable[..., Any]
@@ -133,7 +133,7 @@ class Operator:
     name
         The name in printed modules; a vendor's operator is named `vendor.name`.
     `infer(attrs, *argument_types) -> Type`
-        The type relation. Raises `TypeInferenceError`, or ValueError, which is converted to it.
+        The type relation. Raises `TypeInferenceError` or ValueError; a call converts ValueError to `TypeInferenceError`.
     attrs
         The attributes' class.
     `reference(attrs, *arrays) -> array or tuple of arrays`
@@ -142,8 +142,8 @@ class Operator:
         The tensor-level definition, which loop-level targets schedule; operands and results are `tensor.te.Tensor` objects (typed
         as Any: the graph layer does not import the tensor layer). None for operators that only decompose or only run on the host.
     `update(attrs, *te.Tensor) -> te.Tensor`
-        `compute` in place, for operators that change some elements of their first operand: the result's buffer holds that operand
-        already, and only the changed elements are written. None for all others.
+        In-place version of `compute`, for operators that change some elements of their first operand; None for other operators. The
+        result's buffer holds the first operand already, and only the changed elements are written.
     threaded
         The tensor-level definition for grids of threads, for operators whose kernels cooperate within a block; None if `compute`
         suffices. With `threaded` and no `compute`, other targets use the decomposition.
@@ -162,12 +162,12 @@ class Operator:
     traits
         Further properties: see `Traits`.
     host_only
-        Whether it runs only on the host: operators over strings, sequences and optionals, which no kernel can express.
+        Whether the operator runs only on the host. True for strings, sequences and optionals, which no kernel can express.
     existential
         Whether the kernel computes dimensions of its result. `compute` then takes the call's type as `out_type`, so that it defines
         the same existential dimensions that `infer` made.
     planned
-        Whether the operator is an instruction of the plan: it is not offered to targets, and it ends a region.
+        Whether the operator is an instruction of the execution plan. It is then not offered to targets, and it ends a region.
     doc
         The documentation; `help` shows it with the signature and the attributes. The first line says what the operator computes.
     """

@@ -60,7 +60,7 @@ def parse(text: str, operators: Mapping[str, Operator], constants: Mapping[str, 
 
 
 def _signatures(tokens: Tokens) -> dict[str, FunctionType]:
-    """Return the declared types of all global functions. They are needed first, as functions may call each other."""
+    """Return the declared types of all global functions. Bodies are parsed afterwards, because functions may call each other."""
     found: dict[str, FunctionType] = {}
     while tokens.next.kind != "end":
         if tokens.accept("def"):
@@ -401,7 +401,7 @@ class _Parser:
                 tokens.expect("->")
                 made = FunctionType(params, self.type())
             case other:
-                raise ParseError(f"line {tokens.next.line}: {other!r} is not a type")
+                raise ParseError(f"line {tokens.next.line}: expected a type, got {other!r}")
         return made
 
     def _size(self, tokens: Tokens) -> arith.Expr:

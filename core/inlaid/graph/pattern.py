@@ -6,7 +6,7 @@
     relu = is_op("relu")(biased) | is_op("clip")(biased, ...)
 
 All occurrences of one pattern object must match the same expression. The operands of a commutative operator match in either order.
-`match(pattern, expr)` returns a `Match` or None; `explain_mismatch` returns the reason for None.
+`match(pattern, expr)` returns a `Match` or None; `explain_mismatch` returns the reason of a mismatch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from inlaid.types import TensorType, Type
 class Match:
     """The result of a successful match.
 
-    `root` is the matched expression. `captures` maps the names of `named` parts to what they matched; parts of an optional or
-    alternative that was not matched are missing. `calls` are the matched operator calls, the root first.
+    `root` is the matched expression. `captures` maps each name given to `named` to the expression matched under it; names
+    in an optional or alternative that was not matched are missing. `calls` are the matched operator calls, the root first.
     """
 
     root: Expr
@@ -42,25 +42,25 @@ class Match:
         return name in self.captures
 
     def get(self, name: str) -> Expr | None:
-        """Return what a named part matched; None if it was not part of the match."""
+        """Return the expression captured as `name`, or None if that part of the pattern was not matched."""
         return self.captures.get(name)
 
     def constant(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the value of a named part that matched a constant. Raises TypeError for any other expression."""
+        """Return the value of the constant captured as `name`. Raises TypeError for any other expression."""
         found = self.captures[name]
         if not isinstance(found, Constant):
             raise TypeError(f"{name!r} must match a constant, but matched {found!r}")
         return found.data
 
     def call(self, name: str) -> Call:
-        """Return a named part that matched a call. Raises TypeError for any other expression."""
+        """Return the call captured as `name`. Raises TypeError for any other expression."""
         found = self.captures[name]
         if not isinstance(found, Call):
             raise TypeError(f"{name!r} must match a call, but matched {found!r}")
         return found
 
     def attrs(self, name: str) -> Any:
-        """Return the attributes of the call that a named part matched."""
+        """Return the attributes of the call captured as `name`."""
         return self.call(name).attrs
 
 
@@ -126,11 +126,11 @@ class Pattern:
         return Either(self, other)
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
-        """Match `wrap(self)`, or else this pattern."""
+        """Match `wrap(self)` if possible, else this pattern."""
         return Either(wrap(self), self)
 
     def named(self, name: str) -> Pattern:
-        """Capture what the pattern matches as `name`."""
+        """Capture the expression that the pattern matches as `name`."""
         return Named(self, name)
 
     def where(
@@ -241,7 +241,7 @@ class CallPattern(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuplePattern(Pattern):
-    """Matches a tuple with as many fields as `fields`, whose fields match them."""
+    """Matches a tuple of `len(fields)` fields, each of which matches its pattern in `fields`."""
 
     fields: tuple[Pattern, ...]
 
@@ -293,7 +293,7 @@ class Either(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Named(Pattern):
-    """Captures what a pattern matches as `name`."""
+    """Captures the expression that a pattern matches as `name`."""
 
     inner: Pattern
     name: str
@@ -334,7 +334,7 @@ class Where(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dominates(Pattern):
-    """See `dominates`."""
+    """Matches an expression dominated by one `parent`: see `dominates`."""
 
     parent: Pattern
     path: Pattern
@@ -424,15 +424,15 @@ def tuple_item(value: Pattern, index: int | None = None) -> Pattern:
 def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
     """Match an expression dominated by one `parent`.
 
-    The expression matches `child`. Every path from it through its operands passes only expressions that match `path` and ends at
-    one and the same expression that matches `parent`, or at a constant or a variable. Whether other expressions read the
-    intermediate values is not checked; see `Match.calls`.
+    The expression matches `child`. Every path from it through operands passes only expressions that match `path`. A path ends at
+    the dominating expression, which matches `parent` and is the same for all paths, or at a constant or a variable. Other
+    expressions may read the intermediate values: see `Match.calls`.
     """
     return Dominates(parent, path, child)
 
 
 def operators_of(pattern: Pattern) -> tuple[str | Operator, ...]:
-    """Return the operators that a pattern mentions, without duplicates, as names or objects as given."""
+    """Return the operators that a pattern mentions, without duplicates, each as the name or object given to the pattern."""
     found: dict[str | Operator, None] = {}
     seen: dict[int, Pattern] = {}
     stack = [pattern]

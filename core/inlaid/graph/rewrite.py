@@ -19,8 +19,8 @@ MAX_GENERATIONS = 64
 
 @dataclass(frozen=True)
 class Rule:
-    """Replaces what `pattern` matches by `build(match)`, whose type must fit; None keeps the expression. `traits` restricts the
-    rule to calls of operators whose traits it accepts; None does not restrict it."""
+    """Replaces an expression that `pattern` matches by `build(match)`, whose type must fit; keeps the expression if `build` returns
+    None. If `traits` is given, the rule applies only to calls of operators whose `Traits` satisfy it."""
 
     name: str
     pattern: Pattern
@@ -31,10 +31,10 @@ class Rule:
 def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
     """Apply rules to a module wherever they match. The first matching rule wins.
 
-    Each expression is tried once, after its children. A replacement is tried again until no rule matches. No rule is retried
-    elsewhere, so the cost is linear in the size of the graph. A new expression without a span takes the span of the one that it
-    replaces. Returns the same object if no rule matches. Raises `VerifyError`, naming the rules, if they oscillate or change a
-    type.
+    Each expression is visited once, after its children. Rules are applied to it and to its replacements until none matches; other
+    expressions are not revisited, so the cost is linear in the size of the graph. A new expression without a span takes the span of
+    the one that it replaces. Returns the same object if no rule matches. Raises `VerifyError`, naming the rules, if they oscillate
+    or change a type.
     """
     return map_functions(unit, lambda target: transform_function(target, _Rewriter(rules).visit))
 
@@ -45,15 +45,15 @@ def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
 
 
 def with_span(expr: Expr, span: Span | None) -> Expr:
-    """Add a span to an expression that has none. A variable is returned unchanged, as its binder refers to it."""
+    """Add a span to an expression that has none. A variable is returned unchanged, because its binder refers to the object."""
     if expr.span is not None or span is None or isinstance(expr, Var):
         return expr
     return dataclasses.replace(expr, span=span)
 
 
 def spread_span(expr: Expr, span: Span | None) -> Expr:
-    """Add a span to a newly built expression and to its descendants, down to those that have a span. Not for expressions that
-    others already refer to."""
+    """Add a span to a newly built expression and to its descendants, stopping at expressions that have a span. Call this before
+    other expressions refer to the new ones."""
     stack = [expr]
     while stack:
         part = stack.pop()

@@ -35,9 +35,9 @@ class Scope:
 class Scopes:
     """The scopes under a root expression.
 
-    `root` is the scope of the root expression. `of` maps the `id` of each non-leaf expression to its scope, `uses` the `id` of
-    every expression to the number of its uses as a child, `bound` the `id` of each let-bound variable to its value. `loop_bodies`
-    has the ids of the functions that are bodies of loops.
+    `root` is the scope of the root expression. `of` maps the `id` of each non-leaf expression to its scope. `uses` maps the `id` of
+    each expression to the number of its uses as a child. `bound` maps the `id` of each let-bound variable to its value.
+    `loop_bodies` has the ids of the functions that are bodies of loops.
     """
 
     root: Scope
@@ -73,7 +73,7 @@ def opens_scope(expr: Expr, index: int) -> bool:
 
 
 def common_scope(a: Scope, b: Scope) -> Scope:
-    """Return the deepest scope that encloses both."""
+    """Return the deepest scope that encloses `a` and `b`."""
     while a is not b:
         if a.depth < b.depth:
             a, b = b, a
@@ -83,7 +83,7 @@ def common_scope(a: Scope, b: Scope) -> Scope:
 
 
 def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Scopes:
-    """Compute the scopes of all expressions under `root`. `opens` tells which children open a scope."""
+    """Compute the scopes of all expressions under `root`. `opens(expr, index)` tests whether a child opens a scope."""
     order = list(post_order(root))
     top = Scope(None, 0, root, None, 0)
     of: dict[int, Scope] = {id(root): top}

@@ -124,7 +124,7 @@ def global_name(name: str) -> str:
 
 
 def inline_text(value: Constant) -> str | None:
-    """Print the elements of a small constant exactly. Returns None for one that is large, empty, or has a NaN with a payload."""
+    """Print the elements of a constant exactly. Returns None if it is large, empty, or has a NaN with a payload."""
     data = value.data
     if not 0 < data.size <= INLINE_ELEMENTS:
         return None
@@ -137,8 +137,8 @@ def inline_text(value: Constant) -> str | None:
 
 
 def _plain(data: Array) -> Iterator[Any]:
-    """Yield the elements as nested lists of Python numbers, first with the fewest digits, then with all. NaN payloads are
-    dropped."""
+    """Yield the elements as nested lists of Python numbers. For floats, first yield the shortest decimals, then the exact values,
+    without NaN payloads."""
     if data.dtype.kind in "biu":
         yield data.tolist()
     elif "int" in data.dtype.name:  # a type of ml_dtypes, whose elements are not Python numbers
@@ -324,8 +324,8 @@ class _Printer:
         raise AssertionError(f"an attribute of type {type(value).__name__} has no text")
 
     def _annotation(self, expr: Expr) -> str:
-        """Print the type where it cannot be inferred: of a loop, whose extent may be given, and of a value that introduces a
-        size."""
+        """Print the type if the parser cannot infer it: for a loop, whose extent may be declared, and for a value that introduces
+        an existential size."""
         return f": {self._type(expr.type)}" if isinstance(expr, Loop) or introduced_sizes(expr) else ""
 
     def _type(self, type_: Type) -> str:
@@ -380,7 +380,7 @@ def _same(value: object, default: object) -> bool:
 
 
 def _events(scopes: Scopes) -> dict[Scope, list[tuple[Expr, bool]]]:
-    """Return what to print in each scope, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
+    """Return what each scope prints, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
     found: dict[Scope, list[tuple[Expr, bool]]] = {}
     seen: set[int] = set()
     pending: list[tuple[Expr, str]] = [(scopes.root.result, "visit")]

@@ -33,7 +33,7 @@ def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
     `new` is the expression rebuilt with its transformed children; it is `old` itself if none of them changed. Each expression is
     visited once, after its children, and stays shared. Returns `root` itself if nothing changes.
 
-    If an expression that defined existential sizes is replaced by one whose sizes are known or have other names, those sizes are
+    A replacement may give known values or new names to the existential sizes that the old expression defines. These sizes are then
     substituted in the attributes and variables that refer to them.
     """
     sweep = _Sweep()
@@ -57,7 +57,7 @@ class _Sweep:
             self._sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
 
     def over_new_parts(self, expr: Expr) -> Expr:
-        """Rebuild an expression with the replacements of its children."""
+        """Rebuild an expression from the replacements of its children."""
         if not self._sizes:
             return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
         match expr:
@@ -73,13 +73,13 @@ class _Sweep:
         return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
 
     def _variable(self, variable: Var) -> Var:
-        """Return the replacement of a variable that is bound here."""
+        """Return the variable that replaces a parameter or the variable of a `Let` at its binder."""
         new = self.done.get(id(variable), variable)
         return new if isinstance(new, Var) else variable
 
 
 def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
-    """Replace each function of a module. Returns the same object if none changes."""
+    """Apply `change` to each function of a module. Returns the same object if no function changes."""
     new = {name: change(target) for name, target in module.functions.items()}
     return module if all(new[name] is target for name, target in module.functions.items()) else Module(new)
 

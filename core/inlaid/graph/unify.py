@@ -69,7 +69,7 @@ def unify(declared: Type, actual: Type, span: Span | None = None) -> None:
 
 
 def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
-    """Map the symbolic dimensions of the declared type to those of the actual type, in `found`."""
+    """Record in `found`, for each symbolic dimension of the declared type, the corresponding dimension of the actual type."""
     match declared, actual:
         case TensorType(), TensorType():
             for a, b in zip(declared.shape, actual.shape, strict=False):
@@ -85,7 +85,7 @@ def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
 def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None, own: frozenset[Expr] = frozenset()) -> Type:
     """Return the result type of a call: the function's result type with its dimensions replaced by those of the arguments.
 
-    The existential dimensions in `own`, which the function itself defines, are fresh at each call. Raises `TypeInferenceError` if
+    The existential dimensions in `own`, which the function defines, are fresh at each call. Raises `TypeInferenceError` if
     the arguments do not fit, or if a dimension would have two values.
     """
     if len(callee.params) != len(args):
@@ -100,7 +100,7 @@ def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None 
 
 
 def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
-    """Add to `found` a fresh existential dimension for each size that is not in it."""
+    """Add a fresh existential dimension to `found` for each size that `found` lacks."""
     for size in sorted(sizes, key=repr):
         if size not in found:
             assert isinstance(size, SizeVar)
@@ -128,7 +128,7 @@ def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
 
 
 def upper_bound(dim: Dim) -> Dim | None:
-    """Return an inclusive upper bound of a dimension in terms of non-existential ones, or None."""
+    """Return an inclusive upper bound of a dimension in terms of non-existential dimensions, or None."""
     if isinstance(dim, SizeVar) and dim.existential:
         return None if dim.upper is None else upper_bound(dim.upper)
     return dim

@@ -8,7 +8,7 @@ from inlaid.graph.ir import Expr, children, post_order
 class UseCounts:
     """Use counts of the expressions under a root. During a `transform`, replacements inherit the counts.
 
-    A rewrite that absorbs an expression into another must know that it has no other use, or the expression would be computed twice.
+    A rewrite may absorb an expression into another one only if this is its single use. Else the expression would be computed twice.
     """
 
     def __init__(self, root: Expr) -> None:
@@ -19,7 +19,7 @@ class UseCounts:
                 self._counts[id(child)] = self._counts.get(id(child), 0) + 1
 
     def single(self, expr: Expr) -> bool:
-        """Test whether an expression has at most one use. An expression that is unknown to `note` is new and has one use."""
+        """Test whether an expression has at most one use. An expression without a count is new and has one use."""
         return self._counts.get(id(expr), 1) <= 1
 
     def note(self, old: Expr, new: Expr) -> None:

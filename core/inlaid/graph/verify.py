@@ -36,10 +36,10 @@ from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy
 def verify(unit: Module | Function) -> None:
     """Raise `VerifyError` unless the module or function is well formed.
 
-    Every variable is bound once and used in its scope; every shared expression is evaluated in a scope in which its operands are
-    known; every type is the one inferred from the operands, up to dimensions that only a run can compare; functions return their
-    declared type; global names exist and fit; symbolic dimensions in attributes are bound by a parameter, or defined by a value
-    that the reader depends on.
+    Every variable is bound once and used in its scope. Every shared expression is evaluated in a scope that has its operands. Every
+    type equals the inferred type, except in dimensions that only a run can compare. Functions return their declared type. Global
+    names exist and have their declared type. Symbolic dimensions in attributes are bound by a parameter, or defined by a value that
+    the call depends on.
     """
     if isinstance(unit, Function):
         _Verifier(unit, None, "").run()
@@ -50,7 +50,7 @@ def verify(unit: Module | Function) -> None:
 
 def verify_model(module: Module) -> None:
     """Raise `VerifyError` unless a module can be compiled: it is well formed, and its entry point `main` is a function whose
-    parameters have different names and whose result has no functions in it."""
+    parameters have different names and whose result contains no functions."""
     functions = module.functions
     main = functions.get("main") if isinstance(functions, Mapping) else None
     if not isinstance(main, Function):
@@ -73,7 +73,7 @@ def verify_model(module: Module) -> None:
                 remedy="rename them: inlaid.var(name, type)",
             )
     if isinstance(main.type, FunctionType) and _holds_function(main.type.result):
-        raise VerifyError(f"in @main: the result must be tensors, got {main.type.result!r}", remedy="call the function in its body")
+        raise VerifyError(f"in @main: the result must contain no function, got {main.type.result!r}", remedy="return a call of it")
 
 
 def _holds_function(type_: Type) -> bool:
@@ -193,8 +193,7 @@ def _binds(expr: Expr, index: int) -> bool:
 
 
 def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
-    """Number the scopes: one encloses another if and only if the first number of the inner one is in the interval of the outer
-    one."""
+    """Number the scopes: a scope encloses another one if and only if its interval contains the first number of the other's."""
     inside: dict[Scope, list[Scope]] = {}
     for scope in scopes.inner.values():
         assert scope.parent is not None

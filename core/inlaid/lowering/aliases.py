@@ -1,7 +1,7 @@
 """Donate or copy the inputs that aliased region outputs update in place.
 
 A region whose artifact has an alias (output, input) expects its output buffer to contain the input. The plan donates the input's
-buffer if it is not read afterwards and the plan owns it; otherwise it copies.
+buffer if the plan owns that buffer and nothing reads it afterwards. Otherwise the plan copies the input.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from inlaid.artifact.plan import Instruction, Invoke, Move, Value
 from inlaid.artifact.touched import read_by
 
 Aliases = Mapping[str, Sequence[tuple[int, int]]]
-"""Pairs (output, input) of regions by symbol."""
+"""Aliases of each region, by the region's symbol: pairs (output number, input number) that share a buffer."""
 
 
 def with_aliases(
@@ -23,8 +23,8 @@ def with_aliases(
     donated: Collection[int],
     aliases: Aliases,
 ) -> list[Instruction]:
-    """Insert a `Move` to each aliased output before the call that updates it. `results` are the numbers of the plan's outputs,
-    `donated` those of inputs whose buffers the plan owns."""
+    """Insert a `Move` to each aliased output before the call that updates it. `results` are the value numbers of the plan's
+    outputs; `donated` are the value numbers of inputs whose buffers the plan owns."""
     last: dict[int, int] = {}
     for step, instruction in enumerate(instructions):
         last.update(dict.fromkeys(read_by(instruction), step))

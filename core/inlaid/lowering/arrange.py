@@ -16,13 +16,13 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall
 
 WORTH = 0.98
-"""Merging more kernels must reduce memory to at most this fraction, since it grows the code."""
+"""More kernels are merged only if memory shrinks to at most this fraction, since merging grows the code."""
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Ordered calls, byte offsets of roots in the arena by number, and the arena's size in bytes. Roots in `quick` are in fast
-    memory, of which `fast` bytes are used."""
+    """Calls in execution order, the byte offset of each root in its arena, by root number, and the arena's size in bytes. Roots in
+    `quick` are in fast memory; `fast` is the bytes of fast memory in use."""
 
     region: Calls
     offsets: Mapping[int, Dim]
@@ -38,10 +38,10 @@ def arrange(
     roots: Mapping[int, Root],
     memory: StaticMemory | None,
 ) -> Arrangement:
-    """Plan the arena, which the caller provides, for buffers other than inputs, outputs and constants.
+    """Plan the arena for all buffers except inputs, outputs and constants. The caller provides the arena's memory.
 
     With a static `memory`, the arena also holds inputs and outputs, calls are reordered to minimize peak memory, results overlap
-    their operands, and kernels are merged where that saves memory. Loops of such kernels must run serially.
+    their operands, and kernels are merged if that saves memory. Loops of all kernels must then run serially.
 
     `inside` gives the root and byte range of each buffer.
     """
@@ -65,7 +65,7 @@ def arrange(
 
 
 def _bytes(arrangement: Arrangement) -> int:
-    """Total bytes of memory, including the stack."""
+    """Return the total bytes of memory, including the stack."""
     assert isinstance(arrangement.size, int)
     return arrangement.size + arrangement.fast + stack_of(arrangement.region)
 

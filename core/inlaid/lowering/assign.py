@@ -31,7 +31,7 @@ class Assignment:
         return len(self.costs) - 1
 
     def edge(self, a: int, b: int, matrix: Matrix) -> None:
-        """Add edge costs for the option pairs of two nodes to those already there."""
+        """Add a cost for each pair of options of nodes `a` and `b` to the costs of earlier edges between them."""
         assert a != b
         known = self.edges[a].get(b)
         if known is not None:
@@ -98,7 +98,7 @@ class Assignment:
         return sums.index(min(sums))
 
     def _reduce(self, number: int, near: dict[int, Matrix]) -> None:
-        """Eliminate a node with at most two neighbours: its cost for each of their options moves to them."""
+        """Eliminate a node with at most two neighbours `near`: add its cost under each combination of their options to theirs."""
         costs = self.costs[number]
         for other in near:
             del self.edges[other][number]

@@ -1,4 +1,4 @@
-"""The graph-level bodies of kernels."""
+"""Graph-level bodies of kernels, their names and source nodes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def body_of(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[
 
 
 def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[arith.Expr]:
-    """Size variables of a fused function that are not themselves a dimension of a parameter or result. An equal kernel cannot bind
-    them from its call, so kernels are shared only if these variables are the same."""
+    """Return the size variables of a fused function that no parameter or result has as a dimension. A call cannot bind such
+    variables, so two equal kernels are shared only if their hidden sizes are the same."""
     types = [param.type for param in params] + list(result_types(body.type))
     every = frozenset().union(
         *map(type_vars, types), *(attr_vars(x.attrs) for x in graph.post_order(body) if isinstance(x, graph.Call))
@@ -31,7 +31,7 @@ def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[a
 def inline_scalars(
     params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]
 ) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
-    """Inline single-element constants into a kernel body, where they become literals."""
+    """Inline single-element constants into a kernel body as literals."""
     chosen = {
         id(param): arg
         for param, arg in zip(params, args, strict=True)
@@ -48,21 +48,21 @@ def inline_scalars(
 
 
 def is_operator(call: graph.Call, name: str) -> bool:
-    """Whether a call's callee is the operator `name`."""
+    """Test whether a call's callee is the operator `name`."""
     return isinstance(call.callee, Operator) and call.callee.name == name
 
 
 def operators_of(body: graph.Expr) -> list[str]:
-    """Names of a kernel's operators in post-order."""
+    """Return the names of a kernel's operators in post-order."""
     return [e.callee.name for e in graph.post_order(body) if isinstance(e, graph.Call) and isinstance(e.callee, Operator)]
 
 
 def kernel_name(body: graph.Expr) -> str:
-    """Name a kernel after its operators."""
+    """Return a kernel's name, which lists its operators."""
     return "_".join(operators_of(body))[:60] or "empty"
 
 
 def source_nodes(call: graph.Expr, body: graph.Expr) -> tuple[str, ...]:
-    """Names of the source nodes that a call of a function with this body computes."""
+    """Return the names of the model's nodes that a call computes; `body` is the body of its callee."""
     spans = [expr.span for expr in graph.post_order(body) if isinstance(expr, graph.Call)] + [call.span]
     return tuple(dict.fromkeys(span.node for span in spans if span is not None and span.node))

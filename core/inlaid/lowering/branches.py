@@ -16,14 +16,14 @@ Arms = tuple[tuple[graph.If, bool], ...]
 
 
 def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
-    """Order the expressions of a region, operands first and the body last, each with its enclosing arms. The expressions of an arm
-    are contiguous, directly before those of the other arm or the `If` itself."""
+    """Order the expressions of a region, operands first and the body last, each with its enclosing arms. The expressions of one arm
+    are contiguous: they directly precede the expressions of the other arm, or the `If`."""
     if not any(isinstance(expr, graph.If) for expr in exprs):
         return [(expr, ()) for expr in exprs]
     scopes = analyse(exprs[-1])
     inside: dict[int, list[graph.Expr]] = {}
     for expr in exprs:
-        # Leaves belong to no scope: they go to the root.
+        # Leaves belong to no scope; order them with the root scope.
         inside.setdefault(id(scopes.of.get(id(expr), scopes.root)), []).append(expr)
     found: list[tuple[graph.Expr, Arms]] = []
     waiting: list[tuple[Scope | graph.If, Arms]] = [(scopes.root, ())]
@@ -47,8 +47,8 @@ def versions_of(
     source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr], branches: bool
 ) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
     """Yield the versions of a kernel that may run at a call: the version's number, and the predicates under which it is the first
-    whose condition holds. `names` maps the kernel's dimensions to the region's. Without `branches`, only versions whose condition
-    is proved statically are used."""
+    version whose condition holds. `names` maps the kernel's dimensions to the region's. If `branches` is false, only versions with
+    a statically proved condition are used."""
     others: tuple[Predicate, ...] = ()
     for number, version in enumerate(() if source.defines else offer.versions):
         condition = arith.substitute(version.condition, names)

@@ -23,7 +23,7 @@ class ByteRange:
     bytes: Dim
 
     def meets(self, other: ByteRange) -> bool:
-        """Whether two ranges may overlap."""
+        """Test whether two ranges may overlap."""
         if not isinstance(self.bytes, int) or not isinstance(other.bytes, int):
             return self.root == other.root
         return self.root == other.root and self.start < other.start + other.bytes and other.start < self.start + self.bytes
@@ -39,8 +39,8 @@ class Root:
 
 @dataclass(frozen=True)
 class Calls:
-    """Ordered calls. `inside` locates each buffer in its root. `roots` are the buffers that are not views. A root in `windows` is
-    stored as that smaller window. `known` memoizes `head_start` by kernel, output and input."""
+    """Calls in execution order. `inside` locates each buffer in its root. `roots` are the buffers that are not views. `windows`
+    maps roots to the smaller buffers that store a window of them. `known` memoizes `head_start` by kernel, output and input."""
 
     kernels: tuple[LoopProgram, ...]
     calls: tuple[KernelCall, ...]
@@ -55,12 +55,12 @@ class Calls:
         return [number for number, root in self.roots.items() if root.storage != "constant"]
 
     def touched(self, step: int) -> set[int]:
-        """Roots that a call reads or writes."""
+        """Return the roots that a call reads or writes."""
         call = self.calls[step]
         return {self.inside[number].root for number in (*call.reads, *call.outputs)}
 
     def lives(self, owners: Sequence[int]) -> list[Lifetime]:
-        """Live ranges of roots, in calls. Inputs are live before the first call, outputs after the last."""
+        """Compute the live ranges of roots, in call numbers. Inputs are live before the first call, outputs after the last."""
         first = {number: -1 for number in owners if self.roots[number].storage == "input"}
         last = {number: len(self.calls) for number in owners if self.roots[number].storage == "output"}
         for step, call in enumerate(self.calls):
@@ -97,8 +97,8 @@ class Calls:
         return Work(tuple(steps), sizes, frozenset(number for number in sizes if self.roots[number].storage == "output"), shared)
 
     def head_starts(self) -> dict[tuple[int, int], int]:
-        """For each pair (written root, read root) of a call that may overlap in memory: by how many bytes the written root must
-        start before the read root."""
+        """Compute, for each pair (written root, read root) of a call that may overlap in memory, how many bytes before the read
+        root the written root must start."""
         found: dict[tuple[int, int], int] = {}
         for call in self.calls:
             kernel = self.kernels[call.kernel]
@@ -123,5 +123,5 @@ class Calls:
 
 
 def _may_share(output: Buffer, operand: Buffer) -> bool:
-    """Whether overlap respects C's strict aliasing: both buffers have the same element type, or one has single-byte elements."""
+    """Test whether overlap obeys C's strict aliasing: the buffers have equal element types, or one has single-byte elements."""
     return output.dtype is operand.dtype or 1 in (output.dtype.bytes, operand.dtype.bytes)

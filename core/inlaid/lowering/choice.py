@@ -1,7 +1,7 @@
 """Choose a layout option for every kernel of a region so that kernels and copies between layouts take the least total time.
 
-A value is written by one step and read by any number. A reader that needs another layout than the written one needs a copy; readers
-of the same layout share it. The choice is optimal for regions that the reductions of `assign` solve exactly.
+A value has one writer and any number of readers. A reader that needs a layout other than the writer's needs a copy; readers of the
+same layout share one copy. The choice is optimal for regions that the reductions of `assign` solve exactly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from inlaid.types import DType, Layout
 CALL = 2e-7
 """Fixed cost of a kernel call in seconds. Source: `inlaid run --profile` of copies of a few hundred bytes."""
 SHARED = 4
-"""Number of layouts of a value up to which shared copies are modelled (4 layouts have 15 nonempty subsets). Beyond it every reader
-is charged for a separate copy."""
+"""Maximum layouts of a value for which shared copies are modelled (4 layouts have 15 nonempty subsets). With more layouts, each
+reader is charged for a separate copy."""
 INFINITE = float("inf")
 
 
@@ -33,7 +33,7 @@ class Option:
 
 @dataclass
 class _Value:
-    """A value: shape, dtype, and writer and readers as (step, position among the step's layouts)."""
+    """A value with its shape, dtype, writer and readers. Writer and readers are (step, position among the step's layouts)."""
 
     shape: tuple[Dim, ...]
     dtype: DType
@@ -52,8 +52,8 @@ class LayoutChoice:
     def step(
         self, inputs: Sequence[int | None], outputs: Sequence[tuple[tuple[Dim, ...], DType]], options: Sequence[Option]
     ) -> tuple[int, ...]:
-        """Add a step that reads `inputs` (None for a constant, which any layout fits); returns the numbers of its outputs. An
-        option's layouts are those of the inputs, then of the outputs."""
+        """Add a step that reads `inputs` (None for a constant, which can be packed in any layout); returns the numbers of its
+        outputs. An option lists the layouts of the inputs, then of the outputs."""
         number = len(self._steps)
         self._steps.append(tuple(options))
         for place, value in enumerate(inputs):
@@ -69,7 +69,7 @@ class LayoutChoice:
         return len(self._steps)
 
     def layouts(self, value: int) -> tuple[Layout, ...]:
-        """Layouts in which a value may be written."""
+        """Return the layouts in which a value may be written."""
         return self._wanted(value, [self._values[value].writer])
 
     def solve(self) -> list[int]:
@@ -111,12 +111,12 @@ class LayoutChoice:
             problem.edge(node, step, tuple(tuple(0.0 if need <= have else INFINITE for need in needs) for have in sets))
 
     def _wanted(self, number: int, ends: list[tuple[int, int]]) -> tuple[Layout, ...]:
-        """Distinct layouts of a value over all options at the given (step, position) ends."""
+        """Collect the distinct layouts that options give a value; `ends` are its uses as (step, position)."""
         shape = self._values[number].shape
         return tuple(dict.fromkeys(option.layouts[place].canonical(shape) for step, place in ends for option in self._steps[step]))
 
     def _matrix(self, value: _Value, written: list[Layout], wanted: Sequence[set[Layout]]) -> Matrix:
-        """Copy cost in seconds, by written layout and set of wanted layouts."""
+        """Compute the copy costs in seconds, by written layout and set of wanted layouts."""
         return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in wanted) for a in written)
 
     def _copy(self, value: _Value, a: Layout, b: Layout) -> float:

@@ -31,7 +31,7 @@ from inlaid.tensor.region import KernelSchedule
 from inlaid.types import ROW_MAJOR, Layout, TensorType, type_vars
 
 Programs = dict[Any, ir.LoopProgram]
-"""Cache of loop programs: unscheduled kernels by what they compute, finished ones by that and their schedule."""
+"""Cache of loop programs. Unscheduled kernels are keyed by their graph body, finished kernels by that key and their schedule."""
 
 _ROW_MAJOR = (Option((ROW_MAJOR,)),)
 
@@ -50,9 +50,9 @@ class RegionSource:
 
 @dataclass(frozen=True)
 class Decision:
-    """An implementation of a call: its `body` applied to `args`, with `layouts` of arguments, then results. `program` is the cache
-    key of the unscheduled kernel, `key` that of its schedules without layouts. Without an `offer` the result is a view of the first
-    argument.
+    """An implementation of a call: `body` applied to `args`, with `layouts` of the arguments, then results. `program` is the cache
+    key of the unscheduled kernel; `key` is the cache key of its scheduled kernels, layouts excluded. If `offer` is None, the result
+    is a view of the first argument.
     """
 
     args: tuple[graph.Expr, ...]
@@ -70,8 +70,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class Decisions:
-    """The expressions of a region in execution order with their enclosing arms; the decision for each call by id, except views; and
-    the ids of calls that update in place."""
+    """The expressions of a region in execution order with their enclosing arms; the decision for each call that is not a view, by
+    id; and the ids of calls that update in place."""
 
     exprs: Sequence[tuple[graph.Expr, Arms]]
     calls: Mapping[int, Decision]
@@ -100,7 +100,7 @@ def schedules(decisions: Decisions, programs: Programs, capabilities: Capabiliti
 
 
 def alignment_of(capabilities: Capabilities) -> int:
-    """Alignment of buffers in bytes."""
+    """Return the alignment of buffers in bytes."""
     return ALIGNMENT if capabilities.memory is None else capabilities.memory.alignment
 
 
@@ -117,8 +117,8 @@ def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabil
 
 
 def _share(rule: str, reduces: bool, capabilities: Capabilities) -> int:
-    """The fraction 1/n of peak arithmetic that a rule's schedule reaches, as n: one thread of all resident ones, or for reductions
-    by the generic schedule one lane of a vector."""
+    """Return n if a rule's schedule reaches 1/n of peak arithmetic. Serial kernels use one of the n resident threads; reductions by
+    the generic schedule use one of n vector lanes."""
     if rule == SerialRule.name and capabilities.threads is not None:
         return capabilities.threads.resident
     return max(1, capabilities.vector_bits // 32) if reduces and rule in ("", GenericRule.name) else 1
@@ -153,7 +153,7 @@ class _Steps:
         return {call: decisions[chosen[number]] for call, (number, decisions) in self._calls.items()}
 
     def read(self, exprs: tuple[graph.Expr, ...]) -> None:
-        """Add all expressions of a region, operands first, and the row-major uses of its results."""
+        """Add steps for all expressions of a region, operands first, and for the row-major uses of its results."""
         source, choice, values = self._source, self._choice, self._values
         constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
         for param in source.function.params:
@@ -189,13 +189,13 @@ class _Steps:
         self._take(values[id(source.function.body)])
 
     def _take(self, values: tuple[int | None, ...]) -> None:
-        """Add a reader that needs values row-major."""
+        """Add a step that reads values in row-major layout."""
         for value in values:
             if value is not None:
                 self._choice.step((value,), (), _ROW_MAJOR)
 
     def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[Decision, ...]:
-        """Enumerate the candidate decisions for a call; at least one."""
+        """Enumerate the candidate decisions for a call. There is always at least one."""
         capabilities = self._context.capabilities
         params, body, args = body_of(call)
         given = [self._values[id(arg)][0] for arg in args]
@@ -228,8 +228,8 @@ class _Steps:
     def _offers_for(
         self, program: Any, known: Sequence[tuple[Layout, ...]], facts: Sequence[bool]
     ) -> dict[tuple[Layout, ...], Offer]:
-        """Cheapest offer for a kernel per combination of layouts. Rules are queried once per layout that some input may have;
-        `facts` says which inputs are constant."""
+        """Find the cheapest offer for a kernel per combination of layouts. Rules are queried once per layout that some input may
+        have; `facts` holds whether each input is constant."""
         offers: dict[tuple[Layout, ...], Offer] = {}
         options = (item for layouts, fact in zip(known, facts, strict=True) if not fact for item in layouts)
         for layout in dict.fromkeys(options) or (ROW_MAJOR,):
@@ -245,8 +245,8 @@ class _Steps:
         return offers
 
     def _offered(self, program: Any, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Offers of the first rule that does not decline; without one, the unscheduled program over row-major buffers. Offers of
-        shared rules in other layouts are dropped if the target does not support the copies to them."""
+        """Return the offers of the first rule that does not decline; if all decline, the unscheduled program over row-major
+        buffers. An offer of a shared rule is dropped if the target does not support the copies to its layouts."""
         key = (program, given)
         if key not in self._offers:
             source = self._programs[program]
@@ -261,8 +261,8 @@ class _Steps:
         return self._offers[key]
 
     def _can_copy(self, program: ir.LoopProgram, offer: Offer, given: tuple[InputInfo, ...]) -> bool:
-        """Whether the target supports transposing, and so copying to another layout, each parameter that an offer wants not
-        row-major. Constants do not count: they are packed at compile time."""
+        """Test whether the target supports transposes of the parameters that an offer wants in a layout other than row-major:
+        layout copies are transposes. Constants are exempt, since they are packed at compile time."""
         for number, (buffer, layout) in enumerate(zip(program.params, offer.layouts, strict=True)):
             if layout == ROW_MAJOR or (number < len(given) and given[number].constant):
                 continue

@@ -1,8 +1,8 @@
 """Choose the algorithm of each convolution by an analytic model of a core: direct, im2col (a matrix product of unfolded windows),
-or Winograd. bfloat16 convolutions are direct, through dot products, or Winograd in float32.
+or Winograd. A bfloat16 convolution is either direct, by dot-product instructions, or Winograd in float32.
 
-The model counts the cycles of the register tiles that the schedules use, and the bytes from memory: unfolded windows and weights,
-which a Winograd transform enlarges by 16/9 or 4. The names of kernels show the choice.
+The model counts the cycles of the register tiles that the schedules use, and the bytes of unfolded windows and weights from memory.
+A Winograd transform enlarges weights by 16/9 or 4. Kernel names contain the chosen algorithm.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from inlaid.schedules.winograd import plan_winograd
 from inlaid.types import TensorType
 
 KINDS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"), ("int16", "int16", "int32"))
-"""Types of data, weights and sums between whose convolutions is chosen."""
+"""The dtypes (data, weights, accumulator) of convolutions for which an algorithm is chosen."""
 
 GAIN = 0.85
-"""Another algorithm must be predicted to take at most this fraction of the direct time: a smaller gain is not worth the prediction
-error, the memory, and the rounding errors of transforms."""
+"""An algorithm other than direct is chosen only if its predicted time is at most this fraction of the direct time. A smaller gain
+does not justify the prediction error, memory, and rounding errors of transforms."""
 EXPOSED = 0.25
-"""Fraction of the shorter of compute and weight fetch that the longer does not hide. Measured on 14 x 14 by 256 and 7 x 7 by 512
-channels, weights not in a cache."""
+"""Fraction of the shorter of compute time and weight fetch time that does not overlap with the longer. Measured on 14 x 14 by 256
+and 7 x 7 by 512 channels, with weights in no cache."""
 UNFOLDING = 2
 """Cycles per vector to copy unfolded windows; with a stride, one cycle per element."""
 WAITING = 4
 """Latency of a fused multiply-add in cycles."""
 STRIDED = 2
-"""Slowdown by the shuffles that gather strided data."""
+"""Factor by which the shuffles that gather strided data slow down a convolution."""
 REMAINDER = 3
 """Cost of the remainder pixels of a line, in vectors. Measured on Zen 4 with lines of 28 and 56 pixels, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
@@ -62,8 +62,8 @@ UNFOLDED_BYTES = 1 << 27
 @dataclass(frozen=True)
 class _Problem:
     """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
-    spatial extents of the result; `images` counts groups as images. Symbolic sizes are replaced by hints; `static`: there are
-    none. `magnitudes` bound the integers of the data and of the result."""
+    spatial extents of the result; `images` is batch times groups. Symbolic sizes are replaced by hints; `static`: no size is
+    symbolic. `magnitudes` bound the absolute values of integer data and results."""
 
     call: Call
     attrs: ConvAttrs
@@ -78,7 +78,7 @@ class _Problem:
 
     @property
     def kinds(self) -> tuple[str, str, str]:
-        """The types of data, weights and sums."""
+        """The dtypes of data, weights and accumulator."""
         return _kinds(self.call)
 
     @property
@@ -132,14 +132,14 @@ def _kinds(call: Call) -> tuple[str, str, str]:
 
 
 def _magnitude(ranges: Mapping[int, Range], expr: Expr) -> int:
-    """The greatest magnitude of the elements of integers."""
+    """Return an upper bound on the absolute values of an integer tensor's elements."""
     known = ranges[id(expr)]
     return max(-int(known.low.min()), int(known.high.max()))
 
 
 def _problem(expr: Expr) -> _Problem | None:
-    """Match a convolution with sums of a known type and constant weights; None for anything else, for 1x1 and for depthwise
-    convolutions, which have no alternative."""
+    """Match a convolution with constant weights and dtypes in `KINDS`. None for any other expression, and for 1x1 and depthwise
+    convolutions, which have no alternative algorithm."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
     types = [tensor_type(item.type) for item in (expr, *expr.args)]
@@ -155,7 +155,7 @@ def _problem(expr: Expr) -> _Problem | None:
 
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
-    """Yield the alternatives: predicted seconds (times `GAIN` for the direct one) and a function that builds the expression."""
+    """Yield the algorithms: predicted seconds (times `GAIN` for the direct one) and a function that builds the expression."""
     attrs, capabilities, size = problem.attrs, context.capabilities, 4 * problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
@@ -177,14 +177,14 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
-    """Predicted seconds for compute cycles over all cores and bytes fetched from memory."""
+    """Predict the seconds for compute cycles, distributed over all cores, and bytes fetched from memory."""
     computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
     return max(computing, fetching) + EXPOSED * min(computing, fetching)
 
 
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles of direct convolution: vectors over output channels if few lanes stay empty. Otherwise channels are computed one by
-    one, in vectors along a line, bound by the latency of additions, or element by element if a line is shorter than a vector."""
+    """Predict the cycles of direct convolution. Vectors are over output channels if few lanes stay empty. Otherwise channels are
+    computed one by one: in vectors along a line, bound by the latency of additions, or element by element for short lines."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
@@ -200,8 +200,8 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
-    """Height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo between
-    lines."""
+    """Return the height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo
+    between lines."""
     image = tensor_type(problem.call.type).shape[2:]
     if len(image) == 2 and all(isinstance(dim, int) for dim in image):
         height, width = problem.positions
@@ -214,7 +214,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles by dot-product instructions; 0 if the target has none or has matrix units, which are not modelled."""
+    """Predict the cycles by dot-product instructions; 0 without such instructions or with matrix units, which have no model."""
     dots = dots_of(*problem.kinds, context)
     if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, problem.kinds):
         return 0
@@ -227,13 +227,13 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
-    """Whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
+    """Test whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
     buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
     return any(all(item.scope for item in params) and tuple(item.dtype.name for item in params) == kinds for params in buffers)
 
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles of im2col: a matrix product per image and group, and a store and half a load per vector of unfolded windows."""
+    """Predict the cycles of im2col: a matrix product per image and group; a store and half a load per unfolded vector."""
     lanes, registers, core = (
         context.capabilities.vector_bits // 32,
         context.capabilities.vector_registers,

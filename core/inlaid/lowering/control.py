@@ -25,8 +25,8 @@ def loop_of(function: graph.Function) -> graph.Loop | None:
 
 
 def loop_body(function: graph.Function, loop: graph.Loop) -> graph.Function:
-    """Close the body of a region's loop over all that it reads: the iteration number, states, slices, then captured values. Its
-    results are the continue condition (unless constant true), the states and the outputs."""
+    """Convert the body of a region's loop to a closed function. Its parameters are the iteration number, states, slices, then
+    captured values. Its results are the continue condition (unless constant true), the states and the outputs."""
     body = loop.body
     assert isinstance(body, graph.Function) and isinstance(body.body.type, TupleType)
     results = [graph.tuple_item(body.body, index) for index in range(len(body.body.type.fields))]
@@ -34,12 +34,12 @@ def loop_body(function: graph.Function, loop: graph.Loop) -> graph.Function:
 
 
 def captured(function: graph.Function, loop: graph.Loop) -> tuple[graph.Var, ...]:
-    """Parameters of a loop region that the body captures."""
+    """Return the parameters of a loop region that the loop's body captures."""
     return function.params[len(_controls(loop)) + len(loop.state) + len(loop.scanned) :]
 
 
 def carries(loop: graph.Loop) -> Exchange:
-    """Allow each state of a loop body to reuse its own input buffer."""
+    """Return a predicate that allows each state's result to reuse the buffer of the same state's input."""
     first = 1 if _may_stop(loop) else 0
     return lambda result, param: 0 < param <= len(loop.state) and result - first == param - 1
 
@@ -75,7 +75,7 @@ def _controls(loop: graph.Loop) -> tuple[graph.Expr, ...]:
 
 
 def _may_stop(loop: graph.Loop) -> bool:
-    """Whether the body may end the loop."""
+    """Test whether the body may end the loop."""
     assert isinstance(loop.body, graph.Function) and isinstance(loop.body.type, FunctionType)
     going = graph.tuple_item(loop.body.body, 0)
     return not (isinstance(going, graph.Constant) and bool(going.data))

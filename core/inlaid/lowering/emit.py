@@ -1,4 +1,4 @@
-"""Second stage of lowering a region: create kernels, their calls in order, and the buffers that these read and write."""
+"""Second stage of lowering a region: create kernels, their calls in order, and the buffers that the calls read and write."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ class _Emitter:
         return self._buffers.alias(self._in_layout(base, ROW_MAJOR), type_.shape, ROW_MAJOR)
 
     def _in_layout(self, number: int, layout: Layout) -> int:
-        """Return the buffer in a layout: itself or an alias if the bytes are the same, a repacked constant, or a copy by a kernel.
-        Each copy is made once."""
+        """Return a buffer's contents in a layout: the buffer or an alias if the bytes are the same, a repacked constant, or a copy
+        by a kernel. Each copy is made once."""
         buffer = self._buffers[number]
         if buffer.layout == layout:
             return number
@@ -183,7 +183,7 @@ class _Emitter:
         return self._numbers[key]
 
     def _branch(self, choice: graph.If) -> tuple[int, ...]:
-        """Emit the results of an `If`: each arm's kernels write to them directly if possible, else a copy does."""
+        """Emit the results of an `If`: each arm's kernels write them directly if possible; otherwise they are copied."""
         buffers, condition = self._buffers, self._values[id(choice.condition)][0]
         outer = buffers.predicates
         results = [buffers.add(Planned("chosen", "arena", type_.shape, type_.dtype)) for type_ in result_types(choice.type)]
@@ -255,7 +255,7 @@ class _Emitter:
         return self._programs[key]
 
     def _work(self, key: Any, source: ir.LoopProgram) -> Dim:
-        """Number of arithmetic operations of an unscheduled kernel, memoized."""
+        """Return the number of arithmetic operations of an unscheduled kernel, memoized."""
         if key not in self._operations:
             self._operations[key] = operations(source)
         return self._operations[key]
@@ -288,7 +288,7 @@ class _Emitter:
         return result
 
     def _outputs(self, results: tuple[int, ...]) -> None:
-        """Make every result a row-major output buffer: the result's buffer itself if the region owns it, else a copy."""
+        """Make every result a row-major output buffer: the buffer that the result has if the region owns it, else a copy."""
         taken: set[int] = set()
         for number, result in enumerate(results):
             chosen = self._in_layout(result, ROW_MAJOR)
@@ -319,8 +319,8 @@ class _Emitter:
 def _names(
     source: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
 ) -> tuple[dict[arith.Expr, arith.Expr], tuple[arith.SizeVar, ...]]:
-    """Map an unscheduled kernel's dimensions to the region's, and list the region's dimensions that it defines. Kernels that are
-    equal up to names of dimensions are shared."""
+    """Map an unscheduled kernel's dimensions to the region's, and list the region's dimensions that the kernel defines. Kernels
+    that differ only in the names of dimensions are shared."""
     names: dict[arith.Expr, arith.Expr] = {}
     declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
     declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]

@@ -1,4 +1,4 @@
-"""The passes that lower a scheduled kernel to what code generators print: plain loops without blocks, with large scratch buffers as
+"""Lower a scheduled kernel to the form that code generators print: plain loops without blocks, with large scratch buffers as
 parameters."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from inlaid.tensor.transform.whole_vectors import whole_vectors
 
 LoopPass = Pass[ir.LoopProgram]
 ANY = Capabilities(())
-"""Capabilities of a target that declares none."""
+"""Capabilities of a target that declares no capabilities."""
 
 
 def finish(
@@ -81,8 +81,8 @@ def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopProgram:
-    """Turn allocations into output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
-    vectorized loops. Their contents are scratch. Output buffers of defined sizes stay last.
+    """Replace allocations by output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
+    vectorized loops. The new parameters hold scratch data. Outputs that hold sizes defined by the kernel stay last.
 
     A parallel loop whose iterations need more than the thread's stack becomes serial. Raises `ScheduleError`, naming buffer and
     loop, for a buffer that threads or blocks would share.
@@ -120,7 +120,7 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
 
 
 def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
-    """Maximum bytes of a stack buffer; 0 for a buffer that several threads share, since they have separate stacks."""
+    """Return the maximum bytes of a stack buffer; 0 for a buffer that several threads share, since threads have separate stacks."""
     if able.threads is None:
         return able.stack_bytes
     forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
@@ -141,11 +141,11 @@ NESTS: tuple[LoopPass, ...] = (
     UnitPass("free_registers", free_registers),
     UnitPass("lower_vthreads", lower_vthreads),
 )
-"""Passes up to nests of whole loops: each buffer is still computed in one nest, with its bounds conditions."""
+"""Passes that lower blocks to loop nests. Each buffer is still computed in one nest, with bounds conditions."""
 
 
 def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
-    """The passes after `NESTS`, which peel loops so that inner loops need no bounds checks, for a target's stack limits."""
+    """List the passes after `NESTS` for a target's stack limits. They peel loops so that inner loops need no bounds checks."""
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)

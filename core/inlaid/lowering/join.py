@@ -23,7 +23,7 @@ from inlaid.types import Layout
 
 
 def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:
-    """Byte offsets of a concatenation's operands in its result; None if one is not contiguous or not aligned."""
+    """Return the byte offsets of a concatenation's operands in its result; None if any is not contiguous or aligned."""
     attrs, type_ = call.attrs, tensor_type(call.type)
     assert isinstance(attrs, AxisAttrs)
     if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
@@ -48,8 +48,8 @@ _Moves = tuple[tuple[int, tuple[_Move, ...]], ...]
 
 @dataclass
 class Joiner:
-    """Eliminates concatenations whose parts can all be written into the result. `roots` maps each buffer to its root. A part
-    becomes a view of the result, so that it needs no memory.
+    """Eliminates concatenations whose parts can all be written into the result. `roots` maps each buffer to its root. A part that
+    becomes a view of the result needs no memory.
 
     Kernels are rewritten once, in `done`, since a part of nested concatenations moves once per level.
     """
@@ -59,7 +59,7 @@ class Joiner:
     buffers: Sequence[Planned]
     roots: Sequence[int]
     moved: list[tuple[int, _Moves]] = field(init=False)
-    """By kernel number of calls: the original kernel, and the moves of its parameters."""
+    """For each kernel number in `calls`: the number of the original kernel, and the moves of its parameters."""
     known: dict[tuple[int, _Moves], int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Joiner:
 
     def _moved(self, call: KernelCall, part: int, result: int, axis: int, first: int) -> KernelCall | None:
         """Rewrite a call to use the result instead of a part, which begins at index `first`; None if its kernel has merged the axis
-        with outer ones or accesses the part by an intrinsic."""
+        with outer axes or accesses the part by an intrinsic."""
         whole, item = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
         base, moves = self.moved[call.kernel]
         extent, program, lists = whole[axis], self.kernels[base], dict(moves)
@@ -130,8 +130,8 @@ class Joiner:
         return replace(call, kernel=kernel, inputs=numbers[: len(call.inputs)], outputs=numbers[len(call.inputs) :])
 
     def done(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
-        """Rewrite the kernels; returns kernels and calls. Kernels that differ only in where they write become one kernel with these
-        offsets as size parameters."""
+        """Rewrite the kernels; returns kernels and calls. Kernels that differ only in the position of their outputs become one
+        kernel with the positions as size parameters."""
         groups: dict[tuple[int, _Moves], set[int]] = {}
         for call in self.calls:
             groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
@@ -153,7 +153,7 @@ class Joiner:
         return list(kernels), calls
 
     def _alike(self, number: int) -> tuple[int, _Moves]:
-        """Key of kernels that differ only in where they write: first index and extent of moved outputs are size variables."""
+        """Return a kernel's key, in which first index and extent of moved outputs are replaced by size variables."""
         base, moves = self.moved[number]
         program = self.kernels[base]
 
@@ -174,14 +174,14 @@ class Joiner:
 
 
 def _sizes(program: ir.LoopProgram, place: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:
-    """Size variables for the first index of a parameter in a larger buffer along an axis, and for the larger extent."""
+    """Create the size variables for the first index of a parameter in a larger buffer along an axis, and for the larger extent."""
     taken = {size.name for size in size_vars(program)}
     first, whole = (unique(f"{word}{place}_{axis}", taken) for word in ("first", "whole"))
     return arith.SizeVar(first), arith.SizeVar(whole, 1)
 
 
 def _places(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, arith.Expr]:
-    """Values of the size variables of `_sizes`."""
+    """Map the size variables of `_sizes` to their values."""
     return {
         size: arith.wrap(value)
         for place, lists in moves

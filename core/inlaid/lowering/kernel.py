@@ -34,7 +34,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class LoopCompute:
-    """The `compute` of an operator that is given as a loop program."""
+    """The `compute` of an operator that is defined by a loop program."""
 
     program: ir.LoopProgram
 
@@ -54,7 +54,7 @@ def grid_of(capabilities: Capabilities) -> Grid | None:
 
 
 def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
-    """The `compute` of an operator call, threaded if the grid allows it; None if the operator has none."""
+    """Return the `compute` of an operator call, threaded if the grid allows it; None if the operator has no `compute`."""
     operator = call.callee
     assert isinstance(operator, Operator)
     threaded = operator.threaded
@@ -65,7 +65,7 @@ def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
 
 def build(source: KernelSource, grid: Grid | None = None) -> ir.LoopProgram:
     """Build the loop program of a kernel by composing the `compute`s of its operators, for a grid of threads if one is given.
-    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a `compute`, or whose
+    Inputs are the parameters in order, outputs the results. Raises `CompileError` if an operator has no `compute`, or if its
     `compute` fails."""
     callee = source.body.callee if isinstance(source.body, graph.Call) else None
     if isinstance(callee, Operator) and isinstance(callee.compute, LoopCompute):
@@ -105,7 +105,7 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
     node = str(call.span or "")
     compute = operator.update if in_place else meaning(call, grid)
     if compute is None:
-        raise CompileError("no tensor-level compute, and not decomposed before lowering", operator=operator.name, node=node)
+        raise CompileError("no tensor-level compute: decompose the operator before lowering", operator=operator.name, node=node)
     given = {"out_type": call.type} if operator.existential else {}
     try:
         result = compute(call.attrs, *tensors, **given)
@@ -125,7 +125,7 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
 
 
 def _fits(tensor: te.Tensor, type_: TensorType) -> bool:
-    """Whether a tensor may have a type: equal dtype, rank and static dimensions."""
+    """Test whether a tensor may have a type: equal dtype, rank and static dimensions."""
     return (
         tensor.dtype is type_.dtype
         and len(tensor.shape) == type_.rank
@@ -145,14 +145,14 @@ def _literal(constant: graph.Constant) -> te.Tensor:
 
 
 def tensor_type(type_: Type) -> TensorType:
-    """Narrow a type to `TensorType`. Raises `CompileError` for any other."""
+    """Narrow a type to `TensorType`. Raises `CompileError` for any other type."""
     if not isinstance(type_, TensorType):
         raise CompileError(f"a kernel's parameters and results must be tensors, found {type_!r}")
     return type_
 
 
 def result_types(type_: Type) -> tuple[TensorType, ...]:
-    """Tensor types of a kernel's or region's results: the fields of a tuple, or the single tensor."""
+    """Return the tensor types of a kernel's or region's results: the fields of a tuple, or the single tensor."""
     return tuple(map(tensor_type, type_.fields if isinstance(type_, TupleType) else (type_,)))
 
 

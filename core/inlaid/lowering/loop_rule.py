@@ -18,8 +18,8 @@ def loop_rule(
     name: str, problem: Callable[[Dim], str | None] = lambda dim: None, capabilities: Capabilities | None = None
 ) -> OpRule:
     """Return a rule that accepts every operator with a tensor-level `compute` for the capabilities. `problem` returns why the
-    target cannot handle a dimension of an operand or result, None if it can. A size that the operator computes must have an upper
-    bound, so that its buffers can be allocated."""
+    target cannot handle a dimension of an operand or result, None if it can. A size that an operator computes must have an upper
+    bound, so that buffers of that size can be allocated."""
 
     grid = None if capabilities is None else grid_of(capabilities)
 

@@ -23,8 +23,8 @@ from inlaid.types import TensorType
 
 
 def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
-    """Rewrite such convolutions with constant weights to fewer groups. Returns the same object if there are none, or if the target
-    has no dot-product instruction for their dtypes or does not support the larger groups."""
+    """Rewrite grouped integer convolutions with constant weights to fewer groups. Returns the same object if there are none, or if
+    the target has no dot-product instruction for their dtypes or does not support the larger groups."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):
@@ -47,8 +47,8 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
 
 
 def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> int:
-    """Number of groups to merge, which minimizes instructions. 1 if a group already fills vectors or has one input channel
-    (depthwise convolutions have a schedule over channels)."""
+    """Compute how many groups to merge into one to minimize instructions. 1 if a group already fills vectors or has one input
+    channel (depthwise convolutions have a schedule over channels)."""
     outputs, inputs = shape[0] // groups, shape[1]
     if inputs == 1:
         return 1

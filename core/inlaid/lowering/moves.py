@@ -11,8 +11,8 @@ from inlaid.artifact.touched import read_by
 
 
 def overlapped(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
-    """Mark the copies that may overlap with kernels: of inputs to devices, which are moved to the front, and of results from
-    devices to the host."""
+    """Mark the copies that may overlap with kernels: inputs to devices, and results from devices to the host. Copies of inputs come
+    first in the result."""
     first: list[Instruction] = []
     rest: list[Instruction] = []
     for item in instructions:
@@ -46,8 +46,8 @@ def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], res
 
 
 def with_donations(instructions: Sequence[Instruction], donated: Collection[int]) -> list[Instruction]:
-    """Mark moves of `donated` inputs to devices as donating: if the input is already on the device, a value that reuses its buffer
-    there reuses the input's own."""
+    """Mark copies of `donated` inputs to devices as donating. If such an input is already on the device, no copy is made, and the
+    value that reuses the copy's buffer reuses the input's buffer."""
     reads = Counter(number for item in instructions for number in read_by(item))
     taken = {item.source for item in instructions if isinstance(item, Move) and item.donate}
 

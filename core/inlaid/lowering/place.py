@@ -52,7 +52,7 @@ def place(
 
 
 def _signature(function: graph.Function, calls: tuple[KernelCall, ...]) -> Signature:
-    """Signature of the region. Each dimension that its calls read is an argument or defined by an earlier call."""
+    """Build the signature of the region. Each dimension that its calls read is an argument or defined by an earlier call."""
     defined = [size for call in calls for size in call.defines]
     read = [size for call in calls for size in call.sizes]
     read += [item.condition for call in calls for item in call.predicates if isinstance(item.condition, arith.Expr)]

@@ -94,12 +94,12 @@ def _callees_first(module: ir.Module, entry: str, regions: Collection[str], earl
 
 
 def _passing(type_: Type) -> list[bool]:
-    """For each part of a value: whether its shape is known before the run, so that a loop may carry or stack it on a device."""
+    """Test for each part of a value whether its shape is known before the run, so that a loop may carry or stack it on a device."""
     return [_finished(_value(_storage(part), part)) for part in _flat(type_)]
 
 
 def _passes(call: ir.Call) -> bool:
-    """Whether the shapes of all operands and results of a call are known before the run."""
+    """Test whether the shapes of all operands and results of a call are known before the run."""
     parts = [part for value in (call, *call.args) for part in _flat(value.type)]
     return not any(isinstance(part, TensorType) and any(map(ir.existential, type_vars(part))) for part in parts)
 
@@ -111,7 +111,7 @@ _HOST: _Sides = ((), ())
 
 
 def _sole(*found: Collection[str]) -> str:
-    """The only device in collections of memories; "" if there are none or several."""
+    """Return the only device in collections of memories; "" if they contain no device or several."""
     devices = {device for some in found for device in some}
     return devices.pop() if len(devices) == 1 else ""
 
@@ -133,14 +133,14 @@ class _Work:
     early: set[str] = field(default_factory=set)
 
     def sides(self, name: str) -> _Sides:
-        """Devices of the inputs and outputs of a function's plan."""
+        """Return the devices of the inputs and outputs of a function's plan."""
         if name in self.made:
             return sides_of(self.plans[self.names[name]])
         self.early.add(name)
         return _HOST
 
     def plan_of(self, name: str) -> str:
-        """Name of the plan of a function of the module. Raises `CompileError` if the module lacks the function."""
+        """Return the name of a function's plan. Raises `CompileError` if the module lacks the function."""
         if name not in self.module.functions:
             listed = ", ".join(f"@{each}" for each in self.module.functions)
             raise CompileError(f"the module has no function @{name}; it has {listed}")
@@ -151,13 +151,13 @@ class _Work:
 
 
 def sides_of(plan: Plan) -> _Sides:
-    """Devices of the inputs and outputs of a plan."""
+    """Return the devices of the inputs and outputs of a plan."""
     inputs, outputs = ([plan.values[number].device for _, number in side] for side in (plan.inputs, plan.outputs))
     return inputs, outputs
 
 
 def output_names(function: ir.Function) -> tuple[str, ...]:
-    """Names of a function's results: from the frontend, or output0, output1, ..."""
+    """Return the names of a function's results: the frontend's names, or output0, output1, ..."""
     count = len(_flat(function.body.type))
     noted = function.attr(OUTPUT_NAMES)
     names = tuple(json.loads(noted)) if noted else ()
@@ -181,7 +181,7 @@ class _Builder:
         self.captures = self._captures()
 
     def _captures(self) -> dict[int, dict[int, ir.Expr]]:
-        """Per scope, by id: the outer expressions that it and its nested scopes read."""
+        """Collect, by id of each scope, the outer expressions that the scope and its nested scopes read."""
         found: dict[int, dict[int, ir.Expr]] = {}
         owners: dict[int, Scope] = {}
         for scope in self.scopes.inner.values():
@@ -189,7 +189,7 @@ class _Builder:
                 owners.update((id(param), scope) for param in scope.owner.params)
 
         def note(scope: Scope, read: ir.Expr) -> bool:
-            """Note that a scope reads an expression, for it and its enclosing scopes up to the expression's own. True if that is
+            """Record that a scope, and each scope between it and the expression's scope, reads the expression. True if any read is
             new."""
             home = owners.get(id(read)) if isinstance(read, ir.Var) else self.scopes.of.get(id(read))
             inside: Scope | None = scope if home is not None else None
@@ -209,7 +209,7 @@ class _Builder:
                     note(scope, child)
                 elif self.scopes.of[id(child)] is not scope:
                     shared.append((scope, self.scopes.body(child)))
-        # A caller passes a closure defined in an outer scope all that the closure captures.
+        # The caller of a closure from an outer scope passes it the captured values, so it reads them.
         news = True
         while news:
             news = False
@@ -219,11 +219,11 @@ class _Builder:
         return found
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:
-        """Children of an expression in the same scope."""
+        """Return the children of an expression that are in the same scope."""
         return [child for index, child in enumerate(ir.children(expr)) if (id(expr), index) not in self.scopes.inner]
 
     def captured(self, *scopes: Scope) -> tuple[ir.Expr, ...]:
-        """Outer expressions that scopes read, in a fixed order."""
+        """Return the outer expressions that scopes read, in a fixed order."""
         found: dict[int, ir.Expr] = {}
         for scope in scopes:
             found.update(self.captures.get(id(scope), {}))
@@ -259,7 +259,7 @@ class _ScopePlan:
         self.result = self._numbers(self.scope.result)
 
     def readers(self, outputs: Sequence[str] = ()) -> list[set[str]]:
-        """Per input: the memories in which it is read. `outputs` are the devices of the results."""
+        """Collect for each input the memories in which it is read. `outputs` are the devices of the results."""
         found: dict[int, set[str]] = {number: set() for _, number in self.inputs}
         for item in self.instructions:
             for number in read_by(item):
@@ -271,7 +271,7 @@ class _ScopePlan:
         return [found[number] if self.values[number].dtype is not None else {""} for _, number in self.inputs]
 
     def makers(self) -> list[set[str]]:
-        """Per result: the memories in which it is produced; none for a constant, those in which it is read for an input."""
+        """Collect per result the memories that produce it: none for a constant; for an input, the memories that read it."""
         readers = dict(zip((number for _, number in self.inputs), self.readers(), strict=True))
         found = []
         for number in self.result:
@@ -285,7 +285,7 @@ class _ScopePlan:
         return found
 
     def sides(self) -> _Sides:
-        """Best devices for the inputs and outputs of an independent plan."""
+        """Choose the devices of a plan's inputs and outputs by the memories that read and produce them."""
         outputs = [_sole(made) for made in self.makers()]
         return [_sole(read) for read in self.readers(outputs)], outputs
 
@@ -343,7 +343,7 @@ class _ScopePlan:
         return self.constants[key]
 
     def _at(self, numbers: Sequence[int], device: str = "") -> tuple[int, ...]:
-        """The values in a device's memory, "" for the host: themselves or their one copy there."""
+        """Return the numbers of values in a device's memory ("": host). Values in other memories are copied there once."""
         return tuple(self._copied(number, device) for number in numbers)
 
     def _copied(self, number: int, device: str) -> int:
@@ -361,7 +361,7 @@ class _ScopePlan:
         return self.moved[number, device]
 
     def _new(self, type_: Type, devices: Sequence[str] = ()) -> tuple[int, ...]:
-        """Add values for a result, in the arena if their sizes are bounded. `devices` are those of its parts; empty for the
+        """Add values for a result, in the arena if their sizes are bounded. `devices` holds the device of each part; empty for the
         host."""
         parts = _flat(type_)
         found = []
@@ -407,7 +407,7 @@ class _ScopePlan:
         return self._at(self._each(exprs), device)
 
     def _spread(self, numbers: Sequence[int], devices: Sequence[str]) -> tuple[int, ...]:
-        """The values, each in the memory of its device; all on the host if `devices` is empty."""
+        """Return the numbers of values, each in the memory of its device; all on the host if `devices` is empty."""
         return tuple(map(self._copied, numbers, devices or [""] * len(numbers)))
 
     def _call(self, expr: ir.Call, plan: str, given: Sequence[int], sides: _Sides) -> tuple[int, ...]:
@@ -490,8 +490,8 @@ class _ScopePlan:
         return outputs
 
     def _results(self, numbers: Sequence[int], devices: Sequence[str]) -> list[int]:
-        """Make every result an output value in the memory of its device: its producer writes it directly if possible, else a copy
-        does."""
+        """Make every result an output value in the memory of its device: its producer writes it directly if possible; otherwise it
+        is copied."""
         results: list[int] = []
         for number, device in zip(numbers, devices, strict=True):
             value = self.values[number]
@@ -529,7 +529,7 @@ class _ScopePlan:
 
 
 def _finished(value: Value) -> bool:
-    """Whether a value's shape is known before the run, so that a loop may carry, scan or stack it on a device."""
+    """Test whether a value's shape is known before the run, so that a loop may carry, scan or stack it on a device."""
     return value.dtype is not None and not any(ir.existential(size) for dim in value.shape for size in arith.free_vars(dim))
 
 
@@ -539,12 +539,12 @@ def _bytes(value: Value) -> Dim:
 
 
 def _storage(type_: Type) -> Storage:
-    """Storage of a result: as `_array_storage` for numeric arrays, else the host."""
+    """Return the storage of a result: `_array_storage` for a numeric array, else the host."""
     return _array_storage(type_.shape) if isinstance(type_, TensorType) and type_.dtype.kind != "string" else "host"
 
 
 def _array_storage(shape: tuple[Dim, ...]) -> Storage:
-    """Storage of a numeric array: the arena, unless its size is unbounded before the run."""
+    """Return the storage of a numeric array: the arena, unless its size has no bound that is known before the run."""
     waiting = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
     for size in waiting:
         bound = upper_bound(arith.unwrap(size))

@@ -1,4 +1,4 @@
-"""The buffers of a region while its calls are emitted, when aliasing may still change."""
+"""The buffers of a region during emission, when buffers may still become views of other buffers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Storage = Literal["input", "output", "constant", "arena"]
 
 @dataclass
 class Planned:
-    """A buffer before placement, of the tensor's `shape`. `copies` maps layouts to the buffer's copies. If `view_of` is set, it is
-    a view of that buffer from byte `start` on; `part`: the view does not cover all of it. It is written only if the `predicates`
-    hold."""
+    """A buffer before placement, of the tensor's `shape`. `copies` maps layouts to the numbers of the buffer's copies. If `view_of`
+    is set, it is a view of that buffer from byte `start` on; `part`: the view does not cover all of it. It is written only if the
+    `predicates` hold."""
 
     name: str
     storage: Storage
@@ -34,8 +34,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A buffer that calls read or write. It starts at byte `start` of the buffer number `root`, which is itself if it is no
-    view."""
+    """A buffer that calls read or write. It starts at byte `start` of the buffer number `root`. A buffer that is not a view is its
+    own root."""
 
     name: str
     storage: Storage
@@ -90,13 +90,12 @@ class Buffers:
         return number, start, part
 
     def written(self, number: int) -> bool:
-        """Whether a buffer is written wherever the current predicates hold."""
+        """Test whether a buffer is written wherever the current predicates hold."""
         under = self._items[number].predicates
         return self.predicates[: len(under)] == under
 
     def movable(self, number: int) -> bool:
-        """Whether a buffer can become a view of another: a kernel result in the arena that is no view, written in the current
-        arm."""
+        """Test whether a buffer can become a view: it is a kernel result in the arena, not a view, written in the current arm."""
         buffer = self._items[number]
         return buffer.storage == "arena" and buffer.view_of is None and buffer.predicates == self.predicates
 

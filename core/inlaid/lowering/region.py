@@ -27,9 +27,9 @@ def lower_region(
     finish: Finish = finish,
     watch: Watch | None = None,
 ) -> RegionProgram:
-    """Lower a region. Equal kernels are built once, also across regions that share `programs`; these must have the same rules,
-    context and `finish`, which lowers scheduled kernels to plain loops. `progress` is called with the number of expressions done
-    and the total, `watch` with every scheduled kernel.
+    """Lower a region. Equal kernels are built once, also across regions that share `programs`. Such regions must have the same
+    rules, context and `finish`, which lowers scheduled kernels to plain loops. `progress` is called with the number of expressions
+    done and the total, `watch` with every scheduled kernel.
 
     Raises `CompileError` naming operator and node.
     """
@@ -41,6 +41,6 @@ def lower_region(
 
 
 def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:
-    """Report the schedule rules that `lower_region` would choose, without scheduling. Raises the same errors."""
+    """Report the schedule rules that `lower_region` would choose, without scheduling. Raises the errors of `lower_region`."""
     programs: Programs = {}
     return schedules(choose(source, rules, context, programs), programs, context.capabilities)

@@ -24,8 +24,8 @@ def rewrites(
     context: KernelContext, dissolve: Rewrite, store: Rewrite | None, fusion: bool = True, supports: Supports = supports_all
 ) -> tuple[FunctionPass, ...]:
     """List the passes for a target. `dissolve` inlines the bodies of composites; `store`, for a region with its own border layouts,
-    converts values at the border. Without `fusion` every operator is a kernel. Other passes than these two create only operators
-    for which `supports` is true."""
+    converts values at the border. Without `fusion` every operator is a kernel. All passes except `dissolve` and `store` create only
+    operators for which `supports` is true."""
     able = context.capabilities
     return (
         FunctionPass("dissolve", dissolve),

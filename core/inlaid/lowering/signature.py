@@ -19,8 +19,8 @@ from inlaid.types import type_vars
 def signature_of(
     function: graph.Function, defined: Collection[arith.SizeVar] = (), needed: frozenset[arith.Expr] = frozenset()
 ) -> Signature:
-    """Build the signature of a region's function. `defined` are the dimensions that the region computes, `needed` those that its
-    code reads besides those of its inputs and outputs. Raises `CompileError` for a defined dimension without an upper bound."""
+    """Build the signature of a region's function. `defined` are the dimensions that the region computes. `needed` are dimensions
+    that its code reads and that no input or output has. Raises `CompileError` for a defined dimension without an upper bound."""
     inputs = tuple(TensorSpec(p.name, tensor_type(p.type).shape, tensor_type(p.type).dtype) for p in function.params)
     types = result_types(function.body.type)
     outputs = tuple(TensorSpec(f"output{number}", type_.shape, type_.dtype) for number, type_ in enumerate(types))
@@ -45,9 +45,9 @@ def signature_of(
 
 
 def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable[graph.Call]) -> Artifact:
-    """Add the size constraints of a region's operator calls to its artifact. The signature gains the dimensions that these read and
-    that occur only in parameter types. Constraints on dimensions that an operator or a nested loop computes are left to that
-    operator or loop."""
+    """Add the size constraints of a region's operator calls to its artifact. The signature gains the dimensions that the
+    constraints read and that occur only in parameter types. Constraints on dimensions that an operator or a nested loop computes
+    are left to that operator or loop."""
     signature = artifact.signature
     dims = {source.name: source for source in signature.dims}
     shown: dict[str, DimSource] = {}
@@ -71,13 +71,13 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
-    """Size of a buffer in bytes, with existential dimensions at their upper bounds (see `bounded`)."""
+    """Return the size of a buffer in bytes, with existential dimensions at their upper bounds (see `bounded`)."""
     return arith.unwrap(arith.mul(arith.product(tuple(map(bounded, shape))), width))
 
 
 def bounded(dim: Dim) -> Dim:
-    """Upper bound of a dimension over its existential sizes. An existential size without a bound stays in the result: the region
-    gets it from its inputs like any other size. Raises `CompileError` if no bound can be derived."""
+    """Return the upper bound of a dimension over its existential sizes. An existential size without a bound stays in the result:
+    like any other size, it is defined by the region's inputs. Raises `CompileError` if no bound can be derived."""
     if isinstance(dim, int):
         return dim
     ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {}

@@ -44,12 +44,12 @@ class Step:
     _constant: Callable[[Array], int] = field(repr=False)
 
     def __contains__(self, part: object) -> bool:
-        """Whether an optional part of the pattern matched."""
+        """Test whether an optional part of the pattern matched."""
         return part in self.parts
 
     def buffer(self, part: str) -> int:
-        """Number of the buffer that holds a part. A constant is added to the region's constants. Raises `CompileError` for a part
-        that is computed inside the step."""
+        """Return the number of the buffer that holds a part. A constant part becomes a constant of the region. Raises
+        `CompileError` for a part that is computed inside the step."""
         found = self._part(part)
         if isinstance(found, ir.Constant):
             return self._constant(found.data)
@@ -59,18 +59,18 @@ class Step:
         return number
 
     def array(self, part: str) -> Array:
-        """Value of a constant part. Raises `CompileError` for any other part."""
+        """Return the value of a constant part. Raises `CompileError` if the part is not constant."""
         found = self._part(part)
         if not isinstance(found, ir.Constant):
             raise CompileError(f"part {part!r} of {self.name} must be a constant, found {type(found).__name__}")
         return found.data
 
     def attrs(self, part: str = "") -> Any:
-        """Attributes of a part that is an operator call. Raises `CompileError` for any other part."""
+        """Return the attributes of a part. Raises `CompileError` if the part is not an operator call."""
         return self._call(part).attrs
 
     def quantised(self, part: str = "") -> Quantised:
-        """Parameters of a part that is a `quantize`, `dequantize` or `requantize`. Raises `CompileError` if they are not
+        """Return the scale and zero point of a `quantize`, `dequantize` or `requantize` part. Raises `CompileError` if they are not
         constant."""
         found = quantisation(self._call(part))
         if found is None:
@@ -92,9 +92,9 @@ class Step:
 
 @dataclass
 class StepProgram:
-    """A region: `steps` in execution order over placed `buffers`. `constants`, in the order of their numbers, are those that
-    operators read, then those that a code generator adds; their buffers come last. `workspace` is the arena's size in bytes, which
-    the caller provides, aligned to 64."""
+    """A region: `steps` in execution order over placed `buffers`. `constants`, in order of number, are the constants that operators
+    read, then those that a code generator adds; their buffers come last. `workspace` is the size in bytes of the arena, which the
+    caller provides, aligned to 64 bytes."""
 
     name: str
     signature: Signature

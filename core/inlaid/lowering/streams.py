@@ -15,7 +15,7 @@ from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
 MOST = 6
 """Maximum number of calls that are merged into one."""
 ROUNDS = 8
-"""Maximum number of merges that reduce memory."""
+"""Maximum number of merge steps, each of which reduces memory."""
 
 _Groups = tuple[tuple[int, ...], ...]
 _Key = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
@@ -49,7 +49,7 @@ def streamed(region: Calls, alignment: int) -> Iterator[Calls]:
 
 
 def stack_of(region: Calls) -> int:
-    """Maximum bytes of local buffers over the called kernels."""
+    """Return the maximum bytes of local buffers over the called kernels."""
     return max((_locals(region.kernels[call.kernel]) for call in region.calls), default=0)
 
 
@@ -61,8 +61,8 @@ def _locals(program: ir.LoopProgram) -> int:
 
 @dataclass(frozen=True)
 class _Measure:
-    """Memory use: `most` bytes of live buffers at the peak, the number of calls at the peak (`count`), the first of them (`peak`),
-    and `total`, which adds the stack."""
+    """Memory use: `most` bytes of live buffers at the peak, the number of calls at the peak (`count`), the first such call
+    (`peak`), and `total`, the bytes including the stack."""
 
     total: int
     count: int
@@ -93,7 +93,7 @@ class _Merges:
         self._made: dict[_Key, Interleaved | None] = {}
 
     def at_least(self, group: tuple[int, ...]) -> int:
-        """Lower bound on peak memory after merging a group: the bytes that are live on entry to it or on exit."""
+        """Return a lower bound on peak memory after merging a group: the bytes that are live on entry to or exit from the group."""
         sizes = [(life.first, life.last, life.size) for _, life in self._lives if isinstance(life.size, int)]
         before = sum(size for first, last, size in sizes if first < group[0] <= last)
         return max(before, sum(size for first, last, size in sizes if first <= group[-1] < last))
@@ -150,13 +150,13 @@ class _Merges:
         return made.program, inputs, outputs, passed
 
     def _number(self, number: int, passed: tuple[int, ...]) -> int:
-        """A buffer's number, or its root's if the root is passed between calls of the group."""
+        """Return a buffer's number, or the number of its root if the root is passed between calls of the group."""
         root = self._region.inside[number].root
         return root if root in passed else number
 
     def _passed(self, group: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Roots that calls of a group pass to later ones; None if there are none, or if an intermediate result is used outside of
-        the group or is only a part of a buffer."""
+        """Return the roots that calls of a group pass to later calls of the group. None if there are no such roots, or if an
+        intermediate result is used outside of the group or is only a part of a buffer."""
         region = self._region
         found = []
         for step in group[:-1]:

@@ -1,14 +1,14 @@
 """Store int8 data as uint8, for targets whose dot-product instructions multiply unsigned data by signed weights.
 
-x is stored as x + 128, which flips its sign bit. That is free for the producer, whose zero points, limits and constants shift by
-128, and for a product, since (x + 128) w = x w + 128 (sum of w), whose second term merges into the bias. All sums stay the same
-integers:
+x is stored as x + 128, which flips its sign bit. This costs nothing in the producer, whose zero points, limits and constants shift
+by 128. It costs nothing in a product: (x + 128) w = x w + 128 (sum of w), and the second term merges into the bias. All sums are
+unchanged:
 
     conv(x: int8, w) + b    =>    conv(x': uint8, w) + (b - 128 sum(w))
     cast(clip(y + z, -128, 127), int8)    =>    cast(clip(y + (z + 128), 0, 255), uint8)
 
-Only data that such products read, possibly through data movement, is stored so. Other readers, including the region's caller, get
-the signed value.
+Only data that such products read, possibly through data movement, is stored as uint8. Other readers, including the region's caller,
+get the int8 value.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def unsigned_data(function: Function, context: KernelContext, supports: Supports
 
 
 def _kind(call: Call) -> tuple[object, ...]:
-    """Key of calls that a target supports or rejects alike."""
+    """Return a key of a call; a target supports either all calls of a key or none."""
     return call.callee, call.attrs, call.type, *(arg.type for arg in call.args)
 
 
 def _most(data: str, context: KernelContext) -> int:
-    """Maximum number of products of data with int8 weights per dot-product instruction."""
+    """Return the maximum number of products of data with int8 weights per dot-product instruction."""
     return max((dot.lanes * dot.group for dot in dots_of(data, "int8", "int32", context)), default=0)
 
 
@@ -61,7 +61,7 @@ def _most(data: str, context: KernelContext) -> int:
 
 
 def _wanted(function: Function) -> set[int]:
-    """Ids of the int8 values that products read, and of the values that those are moved or clipped from."""
+    """Collect the ids of the int8 values that products read, directly or through data movement and clips."""
     found: set[int] = set()
     for expr in reversed(list(post_order(function))):
         if isinstance(expr, Call) and _asks(expr):
@@ -72,7 +72,7 @@ def _wanted(function: Function) -> set[int]:
 
 
 def _asks(expr: Call) -> bool:
-    """Whether a call is an int8 product of computed data with a reduction that dot-product instructions can compute."""
+    """Test whether a call is an int8 product of non-constant data with a reduction that dot-product instructions can compute."""
     if not _is_product(expr) or isinstance(expr.args[0], Constant):
         return False
     # A group with one input channel has no channels to sum.
@@ -81,7 +81,7 @@ def _asks(expr: Call) -> bool:
 
 
 def _is_product(expr: Call) -> bool:
-    """Whether a call is an int8 product in int32 that can read its data as uint8."""
+    """Test whether a call is an int8 product in int32 that can read its data as uint8."""
     if expr.callee not in (ops.conv, ops.matmul) or not all(map(_is_signed, expr.args)):
         return False
     assert isinstance(expr.type, TensorType)
@@ -91,7 +91,7 @@ def _is_product(expr: Call) -> bool:
 
 
 def _moves(expr: Expr) -> bool:
-    """Whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
+    """Test whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
     moves = traits_of(expr).moves
     return moves is not None and moves.by is not Choice.INDEX
 
@@ -150,7 +150,7 @@ class _UnsignedRewriter:
         )
 
     def _made(self, old: Expr, new: Expr) -> Expr | None:
-        """Compute an expression directly as uint8; None if its operator cannot."""
+        """Compute an expression directly as uint8; None if the operator cannot compute uint8."""
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
@@ -195,7 +195,7 @@ def _cast(new: Call, x: Expr | None) -> Expr | None:
 
 
 def _raised(expr: Expr) -> Expr:
-    """Add 128 to an int32 of which the low byte is kept, by shifting limits and constants where possible."""
+    """Add 128 to an int32 whose low byte is kept, by shifting limits and constants if possible."""
     if isinstance(expr, Call) and expr.callee is ops.clip and _is_far_from_wrapping(expr.args[0]):
         return ops.clip(
             _raised(expr.args[0]), minimum=expr.attrs.minimum + OFFSET, maximum=expr.attrs.maximum + OFFSET, span=expr.span
@@ -207,7 +207,7 @@ def _raised(expr: Expr) -> Expr:
 
 
 def _is_far_from_wrapping(expr: Expr) -> bool:
-    """Whether an int32 is known to be at most about half of the maximum, as fixed-point products with a right shift are."""
+    """Test whether an int32 is known to be at most about half of the maximum, such as a fixed-point product with a right shift."""
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
         return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * OFFSET)) and _is_far_from_wrapping(expr.args[0])
     if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
@@ -263,7 +263,7 @@ def _moved(expr: Expr) -> Expr | None:
 
 
 def _moved_point(new: Call) -> Expr | None:
-    """Zero point of a `quantize` or `dequantize` plus 128; None if it, or the number of scales, is not constant."""
+    """Return the zero point of a `quantize` or `dequantize` plus 128; None if zero point or number of scales is not constant."""
     if len(new.args) == 3:
         return _moved(new.args[2])
     shape = _shape(new.args[1])

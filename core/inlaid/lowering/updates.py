@@ -1,8 +1,8 @@
 """Find the calls of a region that can update their first argument in place.
 
-An operator that changes some elements of its first argument, such as a scatter, must copy it unless it is not read afterwards. In
-place, a cache, a loop state or a histogram is never copied. A parameter of the region may be updated if it is returned as a result:
-the caller then provides one buffer for both.
+An operator that changes some elements of its first argument, such as a scatter, can update the argument in place if nothing reads
+it afterwards. Caches, loop states and histograms are then never copied. A parameter of the region may be updated if it is returned
+as a result: the caller then provides one buffer for both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering.branches import Arms
 
 Exchange = Callable[[int, int], bool]
-"""Whether a result of a region, by number, may reuse the buffer of a parameter, by number."""
+"""Predicate on (result number, parameter number): whether the region's result may reuse the parameter's buffer."""
 
 _PARTS = (ops.strided_slice, ops.transpose, ops.concat)
 """Operators whose results may share memory with their arguments at other positions."""
@@ -33,7 +33,7 @@ class _Group:
 
 
 def in_place_calls(function: graph.Function, exprs: Sequence[tuple[graph.Expr, Arms]], exchange: Exchange) -> frozenset[int]:
-    """Ids of the calls that may run in place. `exprs` are the expressions of the function's body in execution order."""
+    """Return the ids of the calls that may run in place. `exprs` are the expressions of the function's body in execution order."""
     analysis = _Analysis(function, exprs, exchange)
     found: dict[int, bool] = {}
     for call in reversed(analysis.candidates):
@@ -70,8 +70,8 @@ class _Analysis:
             self._add(expr, reads.get(id(expr), []), updates)
 
     def keeps_input(self, call: graph.Call, later: dict[int, bool]) -> bool:
-        """Whether a candidate updates no parameter of the region, or one whose buffer the final result may reuse. `later` holds the
-        answers for later candidates."""
+        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse.
+        `later` holds the answers for later candidates."""
         param = self.sources[id(call)]
         if param is None:
             return True
@@ -83,15 +83,15 @@ class _Analysis:
         return False
 
     def _last_reader(self, call: graph.Expr, place: int) -> bool:
-        """Whether no value that shares memory with a call's first argument is read after the call or is another of its
-        arguments."""
+        """Test whether a call is the last reader of its first argument's memory: no value in that memory is read after the call or
+        is another argument of the call."""
         assert isinstance(call, graph.Call)
         group = self._groups.get(id(call.args[0]))
         others = {id(arg) for arg in call.args[1:]}
         return group is not None and group.whole and max(group.reads, default=place) <= place and others.isdisjoint(group.members)
 
     def _param(self, expr: graph.Expr) -> int | None:
-        """Parameter that shares memory with an expression, None if there is none."""
+        """Find the parameter that shares memory with an expression; None if no parameter does."""
         return next((self.params[member] for member in self._groups[id(expr)].members if member in self.params), None)
 
     def _add(self, expr: graph.Expr, reads: Collection[int], updates: bool) -> None:
@@ -113,7 +113,7 @@ def _operands(expr: graph.Expr) -> Sequence[graph.Expr]:
 
 
 def _shared(expr: graph.Expr, updates: bool) -> tuple[Sequence[graph.Expr], bool]:
-    """Operands that may share memory with an expression, and whether at equal positions."""
+    """Return the operands that may share memory with an expression, and whether they do so at equal positions."""
     match expr:
         case graph.Call(callee=Operator() as operator, args=args):
             if updates or operator.traits.view:

@@ -9,7 +9,7 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 def transposed(call: graph.Call, layout: Layout) -> Layout | None:
-    """Layout in which a transpose of an operand in `layout` has the same bytes; None if none is found."""
+    """Find the layout in which a transpose of an operand in `layout` has the same bytes; None if there is no such layout."""
     attrs, source = call.attrs, tensor_type(call.args[0].type)
     assert isinstance(attrs, TransposeAttrs)
     order = layout.order(source.shape)
@@ -29,7 +29,7 @@ def transposed(call: graph.Call, layout: Layout) -> Layout | None:
 
 
 def slice_start(call: graph.Call, layout: Layout, alignment: int) -> int | None:
-    """Byte offset of a slice in its operand; None if the slice is not contiguous there or not aligned."""
+    """Return the byte offset of a slice in its operand; None if the slice is not contiguous in the operand or not aligned."""
     attrs = call.attrs
     assert isinstance(attrs, SliceAttrs)
     source = tensor_type(call.args[0].type)

@@ -1,11 +1,11 @@
-"""Products of bytes as products of int16, for targets that multiply these faster.
+"""Rewrite products of 8-bit integers to products of int16, for targets that multiply int16 faster.
 
-A processor whose vectors multiply pairs of 16-bit numbers has to extend bytes inside a product's loop, again for each tile. Here
-they are extended where they are computed or moved, and constants when the model is compiled. Every sum stays the same integer:
+A vector unit that multiplies pairs of int16 must otherwise extend bytes inside the product's loop, again for each tile. This pass
+casts data to int16 once, where the data is computed or copied, and casts constants at compile time. All sums are unchanged:
 
     conv(x: uint8, w: int8)    =>    conv(cast(x, int16), w: int16)
 
-Whatever else reads such bytes casts them back.
+Other readers of the data cast the int16 values back to bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from inlaid.schedules.rule import KernelContext
 WIDE = "int16"
 BYTES = ("int8", "uint8")
 REUSE = 4
-"""Rows of data from which on weights are widened. Fewer wait for weights from memory, which would have twice the bytes."""
+"""Minimum rows of data of a widened product. Fewer rows are bound by reading weights, which have twice the bytes in int16."""
 
 
 def wide_products(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
-    """The function with products of bytes over int16. The same object where the target sums no product faster so, or does not claim
-    the wide operators."""
+    """Rewrite the products of bytes that the target computes faster in int16. Returns the same object if there are none, or if the
+    target does not support an operator on int16."""
     products = [expr for expr in post_order(function) if isinstance(expr, Call) and _is_faster_wide(expr, context)]
     if not products:
         return function
@@ -43,7 +43,7 @@ def wide_products(function: Function, context: KernelContext, supports: Supports
 
 
 def multiplies_bytes(call: Call) -> bool:
-    """Whether it is a convolution or matrix product of bytes, summed in int32."""
+    """Test whether a call is a convolution or matrix product of 8-bit integers, summed in int32."""
     if call.callee not in (ops.conv, ops.matmul):
         return False
     *factors, total = (tensor_type(item.type).dtype.name for item in (*call.args, call))
@@ -51,14 +51,14 @@ def multiplies_bytes(call: Call) -> bool:
 
 
 def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
-    """Whether it is a product of bytes that the target's dot products sum faster in int16."""
+    """Test whether an expression is a product of bytes that the target's dot-product instructions compute faster in int16."""
     if not multiplies_bytes(expr):
         return False
     result, data, weights = (tensor_type(item.type) for item in (expr, *expr.args))
     if expr.callee is ops.conv:
         attrs: Any = expr.attrs
         inputs = weights.shape[1]
-        # A convolution of one channel in each group has no products to add in pairs.
+        # With one input channel per group, there are no pairs of products to add.
         if not isinstance(expr.args[1], Constant) or (inputs == 1 and attrs.groups != 1):
             return False
         rows = math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:]))
@@ -71,7 +71,7 @@ def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
 
 
 class _Widening:
-    """The sweep. `_wide` has int16 tensors by the id of the bytes that they equal."""
+    """Rewrites expressions in one sweep. `_wide` maps ids of original 8-bit expressions to their int16 form."""
 
     def __init__(self, function: Function, products: list[Call]) -> None:
         self._products = {id(expr) for expr in products}
@@ -82,7 +82,7 @@ class _Widening:
                 self._wanted.update(map(id, expr.args))
 
     def visit(self, old: Expr, new: Expr) -> Expr:
-        """The replacement of an expression."""
+        """Rewrite an expression, and record its int16 form if a product reads it."""
         if isinstance(new, Call) and isinstance(old, Call) and id(old) in self._products:
             attrs: Any = new.attrs
             new = call(new.callee, [self._wide[id(arg)] for arg in old.args], replace(attrs, out_dtype="int32"), new.span)
@@ -99,6 +99,6 @@ class _Widening:
 
 
 def _is_moved(expr: Expr) -> TypeGuard[Call]:
-    """Whether it is bytes that are all moved from its operands, chosen by place or by order."""
+    """Test whether a call only copies elements of its operands, selected by position or by comparison, not by an index operand."""
     moves = traits_of(expr).moves if isinstance(expr, Call) else None
     return moves is not None and moves.by is not Choice.INDEX

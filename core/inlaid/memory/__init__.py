@@ -1,4 +1,4 @@
-"""Memory planning: from lifetimes to offsets in an arena."""
+"""Memory planning: computes offsets in an arena from the lifetimes of buffers."""
 
 from inlaid.memory.planner import Arena, Lifetime, aligned, lower_bound, plan
 

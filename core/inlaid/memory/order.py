@@ -2,8 +2,8 @@
 
 A state is a set of executed steps that is closed under dependences. Running one more step is an edge to another state; its cost is
 the memory live during that step. The best order is a bottleneck shortest path to the full set: Dijkstra's algorithm with the
-maximum cost along a path in place of the sum. Networks have few steps ready at any time, hence few states; where there are too
-many, a greedy order runs the step that frees the most memory first.
+maximum cost along a path in place of the sum. Networks have few steps ready at any time, hence few states. If there are too many
+states, a greedy order runs the step that leaves the least memory live first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 STATES = 1 << 14
-"""Number of states after which the search is abandoned: well under a second."""
+"""Maximum number of states that the search visits, which takes well under a second."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step: the numbers of the buffers that it reads and writes, and of the steps that must run before it."""
+    """A step: the numbers of the buffers that it reads and writes, and the numbers of the steps that must run before it."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -28,7 +28,7 @@ class Step:
 @dataclass(frozen=True)
 class Work:
     """A scheduling problem: steps in a valid order; buffer sizes in bytes; the buffers that stay live at the end (`results`); and
-    `shared`, which maps (written, read) to the bytes a buffer may share with another whose last reader is the same step."""
+    `shared`, which maps (written, read) to the bytes that buffer `written` may share with `read` if the same step reads it last."""
 
     steps: tuple[Step, ...]
     sizes: Mapping[int, int]
@@ -47,18 +47,18 @@ def best_order(work: Work, states: int = STATES) -> tuple[int, ...]:
 
 
 def peak_of(work: Work, order: Sequence[int]) -> int:
-    """The peak memory, in bytes, of an order."""
+    """Return the peak memory of an order, in bytes."""
     return _Search(work).peak(order)
 
 
 def bytes_of(work: Work, order: Sequence[int]) -> list[int]:
-    """The memory in use during each step of an order, in bytes."""
+    """Return the memory in use during each step of an order, in bytes."""
     return list(_Search(work).uses(order))
 
 
 class _Search:
-    """A search over states: sets of steps, as bit masks. A buffer is live from its first writer, or from the beginning, until all
-    its readers have run."""
+    """A search over states, which are sets of steps as bit masks. A buffer is live from its first writer, or from the beginning,
+    until all its readers have run."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -74,7 +74,7 @@ class _Search:
         self.start = sum(size for buffer, size in work.sizes.items() if buffer not in self.writers)
 
     def run(self, state: int, live: int, number: int) -> tuple[int, int]:
-        """(bytes in use while a step runs, bytes that live after it)."""
+        """Return (bytes in use while step `number` runs, bytes live after it)."""
         step = self.work.steps[number]
         sizes = self.work.sizes
         fresh = [buffer for buffer in dict.fromkeys(step.writes) if not self.writers[buffer] & state]
@@ -90,14 +90,14 @@ class _Search:
         return used - saved, used - sum(sizes[buffer] for buffer in gone)
 
     def ready(self, state: int) -> Iterator[int]:
-        """The steps that can run next: not yet executed, with all dependences executed."""
+        """Iterate over the steps that can run next: not yet executed, with all dependences executed."""
         return (n for n, needs in enumerate(self.needs) if not state >> n & 1 and not needs & ~state)
 
     def peak(self, order: Sequence[int]) -> int:
         return max([self.start, *self.uses(order)])
 
     def uses(self, order: Sequence[int]) -> Iterator[int]:
-        """The bytes in use during each step."""
+        """Iterate over the bytes in use during each step of an order."""
         state, live = 0, self.start
         for number in order:
             used, live = self.run(state, live, number)
@@ -105,7 +105,7 @@ class _Search:
             yield used
 
     def exact(self, states: int, bound: int) -> tuple[int, ...] | None:
-        """Find an optimal order. None where there are too many states, or no order has a peak below the bound."""
+        """Find an optimal order. None if there are more than `states` states, or no order has a peak below `bound`."""
         came: dict[int, tuple[int, int]] = {}
         waiting = [(self.start, 0, 0, self.start, -1, -1)]
         while waiting and len(came) < states:
@@ -137,7 +137,7 @@ class _Search:
 
 
 def _way(came: Mapping[int, tuple[int, int]], state: int) -> Iterator[int]:
-    """Trace a path back: the steps that led to a state, last first."""
+    """Iterate over the steps that led to a state, last step first."""
     while state:
         state, number = came[state]
         yield number

@@ -5,7 +5,7 @@ integers or expressions over symbolic dimensions. An arena with symbolic sizes i
 multiplications at run time.
 
 Dynamic storage allocation is NP-hard. The planner packs greedily in several orders, keeps the best result, and stops at the first
-that reaches the lower bound; on real models that is nearly always the first or second. The orders by size and by breadth are from
+that reaches the lower bound; on real models, nearly always the first or second one. The orders by size and by breadth are from
 Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
 """
 
@@ -24,21 +24,21 @@ from inlaid.artifact import ALIGNMENT
 from inlaid.memory.stacks import stacked
 
 _PROMOTIONS = 40
-"""Number of retries with the topmost buffer placed first. Random graphs gain nothing from more."""
+"""Maximum number of retries with the topmost buffer placed first. More retries do not improve plans of random graphs."""
 
 _MANY = 2000
-"""Number of buffers above which only the first two orders are tried; each order then takes a fraction of a second."""
+"""Number of buffers above which only the first two orders are tried, since each order then takes a fraction of a second."""
 
 _Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 HeadStarts = Mapping[tuple[int, int], int]
 """Minimum head starts, in bytes, by buffer numbers (over, under). Two buffers that are live at the same step may share memory if
-`over`, which that step writes, begins at least this far before `under`, which it reads for the last time."""
+the step writes `over` and reads `under` for the last time, and `over` begins at least the head start before `under`."""
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """The lifetime of a buffer: `size` in bytes, first written at step `first`, last used at step `last` (inclusive)."""
+    """The lifetime of a buffer of `size` bytes: first written at step `first`, last used at step `last` (inclusive)."""
 
     size: Dim
     first: int
@@ -59,11 +59,11 @@ def aligned(size: Dim, alignment: int = ALIGNMENT) -> Dim:
 
 
 def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: HeadStarts | None = None) -> Arena:
-    """Assign an aligned offset to each buffer. Buffers with overlapping lifetimes share no byte, except pairs in `head_starts`
-    (static sizes only): there `over` either begins at least the head start before `under`, or the two are disjoint.
+    """Assign an aligned offset to each buffer. Buffers with overlapping lifetimes share no byte. Pairs in `head_starts` (static
+    sizes only) may: `over` then begins at least the head start before `under`.
 
-    Symbolic sizes `c * f` with a common symbolic factor `f` are planned by their coefficients `c`; the result is scaled by `f`.
-    Where factors differ, `inlaid.memory.stacks` plans, and head starts are ignored.
+    Symbolic sizes `c * f` with a common symbolic factor `f` are planned by their coefficients `c`; the result is scaled by `f`. If
+    factors differ, `inlaid.memory.stacks` plans the buffers, and head starts are ignored.
     """
     offsets: list[Dim] = [0] * len(buffers)
     end: Dim = 0
@@ -83,7 +83,7 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
 
 
 def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ...], Dim]:
-    """Plan sizes with several symbolic factors: the offsets and the size of the arena."""
+    """Plan sizes with several symbolic factors. Returns the offsets and the size of the arena."""
     first = np.array([buffer.first for buffer in buffers], np.int64)
     last = np.array([buffer.last for buffer in buffers], np.int64)
     conflicts = [
@@ -109,7 +109,7 @@ def _terms(size: Dim, alignment: int) -> dict[arith.Expr, int]:
 
 
 def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStarts) -> dict[int, dict[int, int]]:
-    """For pairs of group members (over, under), the units of `over` that may extend past the beginning of `under`."""
+    """Map pairs of group members (over, under) to the units of `over` that may extend past the beginning of `under`."""
     places = {index: place for place, (index, _) in enumerate(members)}
     found: dict[int, dict[int, int]] = {}
     for (over, under), start in head_starts.items():
@@ -123,7 +123,7 @@ def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStar
 
 @dataclass(frozen=True)
 class _Buffers:
-    """A group of buffers: sizes in units, lifetimes in steps, and shareable units by (over, under) as `_shared` gives them."""
+    """A group of buffers: sizes in units, lifetimes in steps, and the units by (over, under) that `_shared` returns."""
 
     sizes: _Ints
     first: _Ints
@@ -135,7 +135,7 @@ class _Buffers:
 
 
 def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values: Mapping[arith.Expr, int] | None = None) -> int:
-    """The largest sum of aligned sizes live at one step, which no arena can undercut. `values` gives the symbolic dimensions."""
+    """Return the largest sum of aligned sizes live at one step. No arena is smaller. `values` gives the symbolic dimensions."""
     steps: dict[int, int] = {}
     for buffer in buffers:
         size = arith.evaluate(aligned(buffer.size, alignment), values or {})
@@ -149,10 +149,10 @@ def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values:
 
 
 def _groups(buffers: Sequence[Lifetime], alignment: int) -> Iterator[tuple[Dim, list[tuple[int, int]]]]:
-    """Group buffers that can share memory. Yield for each group its unit in bytes and the (number, size in units) of its members.
+    """Group buffers that can share memory. Yields for each group its unit in bytes and the (number, size in units) of its members.
 
-    Coefficients that are not multiples of the alignment form separate groups, whose unit is their greatest common divisor times
-    the factor, aligned. Otherwise one buffer with few bytes per row would enlarge the unit of every buffer.
+    Buffers whose coefficients are not multiples of the alignment form separate groups. Their unit is the greatest common divisor of
+    the coefficients times the factor, aligned. In a common group, one buffer with few bytes per row would enlarge all units.
     """
     found: dict[tuple[arith.Expr, bool], list[tuple[int, int]]] = {}
     for index, buffer in enumerate(buffers):
@@ -204,7 +204,7 @@ def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
 
 
 def _least(buffers: _Buffers) -> int:
-    """Lower bound of the peak: the largest sum of sizes live at a step, minus the units that may be shared."""
+    """Return a lower bound of the peak: the largest sum of sizes live at a step, minus the units that may be shared."""
     live = _live_bytes(buffers.sizes, buffers.first, buffers.last)
     begin, _, _ = _steps(buffers.first, buffers.last)
     for over, others in buffers.shared.items():
@@ -233,8 +233,8 @@ _FITS: tuple[Fit, ...] = ("lowest", "tightest", "ends")
 
 
 def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints, int]:
-    """Place buffers in the given order, each in the lowest or tightest gap between the placed buffers that it conflicts with.
-    The fit "ends" also considers the gap between the topmost buffer and the lower bound, and fills it from its upper end. Later
+    """Place buffers in the given order, each in the lowest or tightest gap between the placed buffers that it conflicts with. The
+    fit "ends" also considers the gap between the topmost buffer and the lower bound, and fills this gap from its upper end. Later
     buffers then have one contiguous gap between the two ends, which suits chains of alternating large buffers."""
     sizes, first, last = buffers.sizes, buffers.first, buffers.last
     offsets = np.zeros(len(sizes), np.int64)
@@ -274,8 +274,8 @@ def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
 
 
 def _orders(buffers: _Buffers) -> list[_Ints]:
-    """Deterministic placement orders: by size, breadth, area, first use, and number of steps. Where memory is shared, later buffers
-    are also tried first, which suits a chain of buffers that each begin slightly before their operand."""
+    """Return placement orders: by size, breadth, area, first use, and number of steps. If memory is shared, orders in which later
+    buffers come first are added. They suit a chain of buffers that each begin slightly before their operand."""
     sizes, first, last = buffers.sizes, buffers.first, buffers.last
     live = _live_bytes(sizes, first, last)
     breadth = _window_max(live, first, last)
@@ -299,7 +299,7 @@ def _steps(first: _Ints, last: _Ints) -> tuple[_Ints, _Ints, int]:
 
 
 def _live_bytes(sizes: _Ints, first: _Ints, last: _Ints) -> _Ints:
-    """The sum of live sizes at each (renumbered) step."""
+    """Return the sum of live sizes at each (renumbered) step."""
     begin, end, count = _steps(first, last)
     change = np.zeros(count + 1, np.int64)
     np.add.at(change, begin, sizes)
@@ -308,6 +308,6 @@ def _live_bytes(sizes: _Ints, first: _Ints, last: _Ints) -> _Ints:
 
 
 def _window_max(live: _Ints, first: _Ints, last: _Ints) -> _Ints:
-    """For each buffer, the largest sum of live sizes during its lifetime."""
+    """Return, for each buffer, the largest sum of live sizes during its lifetime."""
     begin, end, _ = _steps(first, last)
     return np.array([live[a : b + 1].max() for a, b in zip(begin.tolist(), end.tolist(), strict=True)], np.int64)

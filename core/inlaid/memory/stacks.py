@@ -1,9 +1,9 @@
-"""Plans buffers whose sizes have different symbolic factors, e.g. attention: some are linear, some quadratic in the sequence
+"""Plans buffers whose sizes have different symbolic factors, e.g. attention: some sizes are linear, some quadratic in the sequence
 length.
 
-The buffers are packed at sample sizes as buffers of integer sizes. The resulting vertical order is valid for all sizes: the offset
-of a buffer is the maximum of the ends of the buffers below it whose lifetimes overlap its own. Buffers thus never overlap, whatever
-the sizes, and memory is reused at all sizes, not only between sizes that are multiples of one unit.
+The buffers are packed at sample sizes, which are integers. The resulting vertical order is valid for all sizes: the offset of a
+buffer is the maximum of the ends of the buffers below it whose lifetimes overlap its own. Buffers thus never overlap, whatever the
+sizes, and memory is reused at all sizes, not only between sizes that are multiples of one unit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from inlaid import arith
 from inlaid.arith import Dim
 
 SMALL = 16
-"""The small size of a dimension, used in samples that mix small and large dimensions."""
+"""The value of a small dimension in samples that mix small and large dimensions."""
 
 MANY = 64
-"""Number of buffers above which fewer samples are packed; each then takes a good part of a second."""
+"""Number of buffers above which fewer samples are packed, since each sample then takes a large part of a second."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class End:
     terms: dict[arith.Expr, int]
 
     def covers(self, other: End) -> bool:
-        """Whether this end is at least `other` for all sizes."""
+        """Test whether this end is at least `other` for all sizes."""
         same = other.base in (self.base, arith.ZERO)
         return same and all(self.terms.get(term, 0) >= factor for term, factor in other.terms.items())
 
     def beyond(self, terms: dict[arith.Expr, int]) -> End:
-        """The end moved up by `terms`."""
+        """Return this end plus `terms`."""
         return End(self.base, {term: self.terms.get(term, 0) + terms.get(term, 0) for term in (*self.terms, *terms)})
 
     @property
@@ -49,8 +49,8 @@ def stacked(
     sizes: Sequence[dict[arith.Expr, int]], conflicts: Sequence[frozenset[int]], pack: Callable[[Sequence[int]], Sequence[int]]
 ) -> tuple[tuple[Dim, ...], Dim]:
     """Plan offsets, in bytes, for buffers of symbolic sizes, and the size of the arena. `sizes` maps expressions to coefficients,
-    as `End.terms`; `conflicts` has for each buffer the numbers of those with overlapping lifetimes; `pack` plans integer sizes.
-    Several samples each yield an order. The one with the smallest worst-case ratio to the best, over all samples, is used."""
+    as `End.terms`. `conflicts` has for each buffer the numbers of buffers with overlapping lifetimes. `pack` plans integer sizes.
+    Each of several samples yields an order. The order with the smallest worst-case ratio to the best, over all samples, is used."""
     samples = _samples(sizes)
     found = []
     for sample in samples:
@@ -87,7 +87,7 @@ def _stack(
 
 
 def _greatest(ends: Sequence[End]) -> End:
-    """The greatest of several ends; 0 of none."""
+    """Return the greatest of several ends; 0 if there are none."""
     kept: list[End] = []
     for item in ends:
         if not any(other.covers(item) for other in kept):
@@ -101,7 +101,7 @@ def _greatest(ends: Sequence[End]) -> End:
 
 
 def _samples(sizes: Sequence[dict[arith.Expr, int]]) -> list[dict[arith.Expr, int]]:
-    """Sample sizes: those that cost models assume, small ones, and each dimension large while the others are small."""
+    """Return sample sizes: the sizes that cost models assume, small sizes, and each dimension large while all others are small."""
     names = sorted({name for size in sizes for term in size for name in arith.free_vars(term)}, key=repr)
     usual = {name: arith.size_hint(arith.unwrap(name)) for name in names}
     least = {name: max(1, name.lower if isinstance(name, arith.SizeVar) else 0) for name in names}

@@ -12,8 +12,8 @@ from inlaid.memory.planner import Arena, HeadStarts, Lifetime, aligned, plan
 
 @dataclass(frozen=True)
 class Tiers:
-    """A plan for two memories: offsets in the order of the buffers, the numbers of those in fast memory, and both sizes in
-    bytes."""
+    """A plan for two memories: offsets in the order of the buffers, the numbers of the buffers in fast memory, and the sizes of
+    both memories in bytes."""
 
     offsets: tuple[Dim, ...]
     in_fast: frozenset[int]
@@ -24,8 +24,8 @@ class Tiers:
 def plan_tiers(
     buffers: Sequence[Lifetime], uses: Sequence[int], fast: int, alignment: int, head_starts: HeadStarts | None = None
 ) -> Tiers:
-    """Place buffers in a fast memory of `fast` bytes (0: it does not exist) and in a slow one. Those with the smallest size per use
-    are placed first; `uses` counts how often each buffer is read or written whole. Buffers of symbolic size are slow."""
+    """Place buffers in a fast memory of `fast` bytes (0: no fast memory) and in a slow one. Buffers with the smallest size per use
+    come first; `uses` counts how often each buffer is read or written whole. Buffers of symbolic size go to slow memory."""
     in_fast: list[int] = []
     first = _part(buffers, in_fast, alignment, head_starts)
     known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]

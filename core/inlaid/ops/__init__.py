@@ -1,8 +1,7 @@
 """The canonical operators.
 
 `TABLE` maps names to operators; each operator is also an attribute of this package (`ops.add`). The package also has functions that
-build
-several calls, such as `split`. Nothing registers itself: the families are listed here.
+build several calls, such as `split`. Operators do not register themselves: this file lists the operator families.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Activation functions that hardware implements natively. Frontends decompose other activations into elementary operators."""
+"""Activation functions that hardware often implements. Frontends decompose other activations into elementary operators."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class AttentionAttrs(Attrs):
         Sliding window: numbers of visible keys before and after the query's position; -1 is unbounded. `right=0` is causal
         attention.
     offset
-        Position of the first query among the keys. With lengths, the last query is at the end of each sequence instead.
+        Position of the first query among the keys. Ignored with `padded`: the last query then has the last valid position.
     masked
         Whether the operand after the values is a mask: bool (True: visible) or float (added to scores), broadcast to (B, H, L, S).
     padded
@@ -65,7 +65,7 @@ class AttentionAttrs(Attrs):
 
 def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
     if len(args) != 3 + attrs.masked + attrs.padded:
-        raise ValueError(f"expected {3 + attrs.masked + attrs.padded} operands for masked and padded, got {len(args)}")
+        raise ValueError(f"masked and padded require {3 + attrs.masked + attrs.padded} operands, got {len(args)}")
     q, k, v = (tensor_type(type_, FLOAT, what) for type_, what in zip(args, ("queries", "keys", "values"), strict=False))
     common_dtype(q, k, v)
     if not q.rank == k.rank == v.rank == 4:
@@ -126,7 +126,7 @@ def _reference(attrs: AttentionAttrs, q: Array, k: Array, v: Array, *rest: Array
 
 @dataclass(frozen=True)
 class Attended:
-    """Intermediate values of attention, (B, H, L, S) in the working dtype, and the result, of the queries' dtype.
+    """Intermediate values of attention, (B, H, L, S) in the working dtype, and its result in the queries' dtype.
 
     scores: scaled products of queries and keys. capped: after `softcap`. biased: after masks. probabilities: after softmax, 0 for a
     query without visible keys.
@@ -175,8 +175,8 @@ def weighted(probabilities: Expr, v: Expr) -> Expr:
 
 
 def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Expr | None:
-    """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. None if all keys are
-    visible."""
+    """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. Returns None if no key is
+    masked."""
     of = tensor_of(widened(q)).dtype
     length, keys = tensor_of(q).shape[2], tensor_of(k).shape[2]
     seen: list[Expr] = []

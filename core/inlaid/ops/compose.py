@@ -54,7 +54,7 @@ def mean(x: Expr, axes: Sequence[int], keepdims: bool = False) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """Compute log(1 + exp(x)) without overflow, accurately for small exp(x)."""
+    """Compute log(1 + exp(x)), without overflow for large x, and accurately if exp(x) is small."""
     return add(maximum(x, scalar(0, tensor_of(x).dtype)), log1p(exp(neg(abs(x)))))
 
 
@@ -65,7 +65,7 @@ def elu(x: Expr, alpha: float) -> Expr:
 
 
 def slice_axis(x: Expr, axis: int, begin: Dim, end: Dim) -> Expr:
-    """Slice x[..., begin:end, ...] along an axis. Returns x itself if that is the whole axis."""
+    """Slice x[..., begin:end, ...] along an axis. Returns x itself if the slice is the whole axis."""
     shape = tensor_of(x).shape
     if begin == 0 and end == shape[axis]:
         return x
@@ -84,14 +84,14 @@ def reversed_axis(x: Expr, axis: int) -> Expr:
 
 
 def expand_dims(x: Expr, *axes: int) -> Expr:
-    """Insert dimensions of extent 1. `axes` are their axes in the result."""
+    """Insert dimensions of extent 1 at the positions `axes` of the result."""
     rest = iter(tensor_of(x).shape)
     rank = tensor_of(x).rank + len(axes)
     return reshape(x, shape=tuple(1 if axis in axes else next(rest) for axis in range(rank)))
 
 
 def squeeze(x: Expr, *axes: int) -> Expr:
-    """Remove dimensions of extent 1."""
+    """Remove the dimensions `axes`, which have extent 1."""
     return reshape(x, shape=tuple(dim for axis, dim in enumerate(tensor_of(x).shape) if axis not in axes))
 
 

@@ -3,7 +3,7 @@
 An 8-bit network reaches targets as integer products with int32 accumulators, a bias, a requantisation and a clamp, and as
 element-wise arithmetic on operands rescaled to a common scale. Models from ONNX scale in float32, by `requantize`, `dequantize` and
 `quantize`; `inlaid.quantize` and TensorFlow Lite scale in integers, by `multiply_fixed` or shifts. Each pattern matches all of
-these forms and names its parts. `decode_layer` and `decode_binary` return the parameters in one representation.
+these forms and captures their parts by name. `decode_layer` and `decode_binary` return uniform parameters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
 
 @dataclass(frozen=True)
 class Quantised:
-    """Quantisation parameters: real = (integer - zero_point) * scale. For a `requantize`: integer = round(accumulator * scale) +
+    """Quantisation parameters: real = (integer - zero_point) * scale; for a `requantize`, integer = round(accumulator * scale) +
     zero_point. `scale` is float, `zero_point` has the stored dtype; both are 0-d or have one element per index of `axis`."""
 
     scale: np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ def quantisation(call: Call) -> Quantised | None:
 
 @dataclass(frozen=True)
 class Output:
-    """How scaled integers are stored: clip(scaled + zero_point, least, greatest), cast to a dtype."""
+    """The last step of a quantised operator: clip(scaled + zero_point, least, greatest), cast to a dtype."""
 
     zero_point: int
     least: int
@@ -70,11 +70,12 @@ class Output:
 @dataclass(frozen=True)
 class Layer:
     """Parameters of a `quantised_conv`, `quantised_matmul` or `quantised_mean`, independent of the source format. The stored result
-    is clip(rounded((sum + bias) * factor) + zero_point, least, greatest), where the sum is over the stored data times `weights`:
-    the data's zero point is folded into the bias, padding has its value (`Window.fill`), and the zero point of the weights is 0.
+    is clip(rounded((sum + bias) * factor) + zero_point, least, greatest). The sum is over the stored data times `weights`. The zero
+    point of the data is folded into `bias` and fills the padding (`Window.fill`). The zero point of the weights is 0.
 
     `weights` have the layout of the graph: O I H W for a convolution, (inputs, outputs) for a matrix product, None for a mean.
-    `bias` has the dtype of the sums. `bias` and `factor` are 1-d, with one element per output channel or one for all."""
+    `bias` has the dtype of the sums. `bias` and `factor` are 1-d, with one element per output channel or one for all.
+    """
 
     weights: np.ndarray[Any, Any] | None
     bias: np.ndarray[Any, Any]
@@ -99,8 +100,8 @@ class Binary:
     bias) * factor) + zero_point, least, greatest), with the operands `a` and `b` in int32.
 
     If the model computes in float32, as ONNX's QDQ form does, `step` is the scale of the result, else None. With a step, the
-    operands are (stored - zero_point) * factor in float32, unrounded, and rounded((a operator b) / step) is stored. `factor` is
-    then 1 / step to the precision of a multiplier, which may round a tie differently."""
+    operands are (stored - zero_point) * factor in float32, unrounded, and rounded((a operator b) / step) is stored. `factor`
+    approximates 1 / step by a fixed-point multiplier, which may round a tie differently."""
 
     operator: str
     a: Operand
@@ -165,8 +166,7 @@ def _operand(parts: Parts, name: str) -> Operand:
 
 
 def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return what is added to sums before scaling, 1-d. The half that a rounding right shift adds belongs to the rounding and is
-    excluded."""
+    """Return the 1-d bias that is added to sums before scaling. It excludes the half that a rounding right shift adds."""
     added = [_constant(parts, name, 0).astype(dtype).reshape(-1) for name in ("bias", "halves")]
     shifted = parts.get("scaled")
     if isinstance(shifted, Call) and shifted.callee is shift_right:
@@ -177,7 +177,7 @@ def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _output(parts: Parts) -> Output:
-    """Return the zero point and the tightest bounds on the stored result, including those of its dtype."""
+    """Return the zero point and the tightest bounds on the stored result, including the limits of its dtype."""
     root = parts["y"]
     assert isinstance(root, Call) and isinstance(root.type, TensorType)
     stored = quantisation(root)
@@ -203,8 +203,8 @@ def _constant(parts: Parts, name: str, default: float) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Window:
-    """The window of a convolution or pool, with one number per spatial axis. `before` and `after` are the padding, of value
-    `fill`."""
+    """The window of a convolution or pool. Each tuple has one number per spatial axis. The data is padded with `fill`: `before`
+    elements before each axis, `after` elements after it."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -215,8 +215,8 @@ class Window:
 
 
 def window(parts: Parts) -> Window:
-    """Return the window of the capture "conv", of static shape, including a preceding "pad", or of the max_pool captured as "pool",
-    whose padding is ignored."""
+    """Return the window of the convolution captured as "conv" or the max_pool captured as "pool", of static shape. It includes the
+    padding of the convolution and of the call captured as "pad", but not the padding of the max_pool."""
     call = parts["conv"] if "conv" in parts else parts["pool"]
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
     attrs, pad = call.attrs, parts.get("pad")
@@ -249,7 +249,7 @@ def conv() -> Pattern:
 
 
 def padded_conv() -> Pattern:
-    """Match a convolution "conv", without padding of its own, of a constant spatial "pad" of "x", by constant weights "w"."""
+    """Match a convolution "conv" without padding, of a constant spatial "pad" of "x", by constant weights "w"."""
     padded = is_op("pad")(wildcard().named("x"), _scalar()).where(_of_space, "expected pads of spatial axes only").named("pad")
     return is_op("conv")(padded, is_const().named("w")).where(_pads_nothing, "expected no padding after a pad").named("conv")
 
@@ -265,8 +265,8 @@ def biased(product: Pattern, axis: int) -> Pattern:
 
 
 def requantised(product: Pattern, axis: int) -> Pattern:
-    """Match a product, `biased`, requantised per tensor or per index of an axis to "y", with optional clamps "least" and
-    "greatest"."""
+    """Match a product with an optional bias (see `biased`), requantised per tensor or per index of an axis to "y", with optional
+    clamps "least" and "greatest"."""
     return _requantised(biased(product, axis), lambda expr: _by_channel(expr, axis))
 
 
@@ -291,8 +291,8 @@ def quantised_mean() -> Pattern:
 
 def quantised_binary(*operators: str) -> Pattern:
     """Match a quantised element-wise "operator", one of `operators`, of "a" and "b" rescaled to a common scale, and its
-    requantisation to "y", with optional clamps "least" and "greatest". It is computed either in float32 between dequantisations
-    ("real_a" and "real_b"), with an optional "relu", or in integers."""
+    requantisation to "y", with optional clamps "least" and "greatest". The operator is computed in integers, or in float32 on
+    dequantised operands ("real_a" and "real_b") with an optional "relu"."""
     sides = (_scaled("dequantize", wildcard().named(name)).named(f"real_{name}") for name in ("a", "b"))
     real = is_op(*operators)(*sides).named("operator")
     stored = _bounded(_scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y"))
@@ -301,8 +301,8 @@ def quantised_binary(*operators: str) -> Pattern:
 
 
 def exact_binary(*operators: str) -> Pattern:
-    """Match an integer element-wise "operator", one of `operators`, of "a" and "b", whose result has their scale: it is clamped and
-    stored as "y" without a requantisation."""
+    """Match an integer element-wise "operator", one of `operators`, of "a" and "b", whose result has the scale of the operands. The
+    result is clamped and stored as "y" without a requantisation."""
     total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
     return _bounded(_narrowed(total))
 
@@ -316,9 +316,9 @@ def _raised(name: str) -> Pattern:
 
 
 def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
-    """Match the conversion of sums to stored integers "y": by a `requantize`, or in integers, by a `multiply_fixed` or shifts, an
-    optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether a call's
-    constants are per channel."""
+    """Match the conversion of sums to stored integers "y": a `requantize`, or a `multiply_fixed` or shifts in integers, followed by
+    an optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether the constants
+    of a call have an accepted number of elements."""
     reason = "expected constants with one element, or one per output channel"
     real = is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_is_known, "the scale is not finite")
     fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)
@@ -351,8 +351,8 @@ def _scalar() -> Pattern:
 
 
 def _leaves_room(shifted: Expr) -> bool:
-    """Test whether constants added before a shift are at most 2^30. The rounding half is added in int32 and could overflow; a
-    64-bit product could not."""
+    """Test whether the constants added before a right shift sum to at most 2^30. The shift adds its rounding half in int32, which a
+    larger sum could overflow."""
     assert isinstance(shifted, Call)
     total, most = shifted.args[0], 0
     while isinstance(total, Call) and isinstance(total.callee, Operator) and total.callee.name == "add":
@@ -397,8 +397,8 @@ def _one_in_all(call: Expr) -> bool:
 
 
 def _by_channel(call: Expr, axis: int) -> bool:
-    """Test whether the constant operands of a call have one element, or one per index of an axis of the result, selected by its
-    attribute `axis` or by broadcasting."""
+    """Test whether the constant operands of a call have one element, or one per index of an axis of the result. The call's
+    attribute `axis` or broadcasting selects this axis."""
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
     rank, count = call.type.rank, call.type.shape[axis]
     wanted: list[Dim] = [1] * rank
@@ -416,7 +416,7 @@ def _by_channel(call: Expr, axis: int) -> bool:
 
 
 def _of_space(pad: Expr) -> bool:
-    """Test whether a pad adds elements to the spatial axes only, and removes none."""
+    """Test whether a pad adds elements to spatial axes only, and removes no elements."""
     assert isinstance(pad, Call)
     pads = pad.attrs.pads
     rank = len(pads) // 2

@@ -1,4 +1,4 @@
-"""Operators over sequences, optionals and strings. They run only on the host, as no kernel can express them.
+"""Operators over sequences, optionals and strings. They run only on the host, because no kernel can express them.
 
 Representation on the host: a sequence is a Python list of arrays, an optional is None or the value, a tensor of strings is an
 object array of str.
@@ -20,7 +20,7 @@ from inlaid.ops.define import Array, broadcast_shapes, check_axis, tensor_type
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
 
 NOTHING = TupleType(())
-"""The element type of an empty sequence or optional. It fits any other element type."""
+"""Element type of an empty sequence or optional. `NOTHING` fits any other element type."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def host_attrs(type_: Type) -> HostTypeAttrs:
 
 
 def _told_by_value(dim: Dim, inside: bool) -> bool:
-    """Test whether a dimension is known only from the value: any symbolic one `inside` a sequence, else an existential one."""
+    """Test whether a dimension is known only from the value: it is symbolic and `inside` a sequence, or existential."""
     return not isinstance(dim, int) and (inside or any(isinstance(size, SizeVar) and size.existential for size in free_vars(dim)))
 
 
@@ -84,7 +84,7 @@ def _element(type_: Type) -> TensorType:
 
 
 def _some_item(type_: Type) -> TensorType:
-    """Return the type of an element of a sequence, with fresh symbolic dimensions: the elements may differ in them."""
+    """Return the type of a sequence's element. Elements may differ in symbolic dimensions, so these get fresh sizes."""
     element = _element(type_)
     return TensorType(tuple(dim if isinstance(dim, int) else fresh_size("item") for dim in element.shape), element.dtype)
 
@@ -172,7 +172,7 @@ def _join(attrs: JoinAttrs, sequence: list[Array]) -> Array:
 
 @dataclass(frozen=True)
 class SplitAttrs(Attrs):
-    """`axis`: the axis to split. `keepdims`: False drops the axis, if no sizes are given and each part has extent 1."""
+    """`axis`: the axis to split. `keepdims`: whether parts keep the axis; ignored if there is an operand `sizes`."""
 
     axis: int
     keepdims: bool = True
@@ -229,7 +229,7 @@ def _infer_has(attrs: Attrs, x: Type) -> Type:
 def _infer_widen(attrs: HostTypeAttrs, x: Type) -> Type:
     wanted = host_type(attrs)
     if type(x) is not type(wanted) or not isinstance(x, (SequenceType, OptionalType)):
-        raise ValueError(f"expected a type that {wanted!r} includes, got {x!r}")
+        raise ValueError(f"x must have a type that fits {wanted!r}, got {x!r}")
     return wanted
 
 
@@ -280,7 +280,7 @@ def _string_split(attrs: StringSplitAttrs, x: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class StringNormaliseAttrs(Attrs):
-    """`case`: "LOWER", "UPPER" or "NONE". `stopwords`: the words to remove, compared case-sensitively or not."""
+    """`case`: "LOWER", "UPPER" or "NONE". `case_sensitive`: whether case matters for `stopwords`, the words to remove."""
 
     case: str = "NONE"
     case_sensitive: bool = False

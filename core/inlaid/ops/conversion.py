@@ -1,8 +1,8 @@
 """Conversions between dtypes.
 
-Integer to integer keeps the low bits. Float to integer truncates and saturates, below 8 bits by way of int32; NaN becomes 0. To
-bool is x != 0. To a float rounds to nearest even; a value out of range becomes infinity, or NaN if the dtype has no
-infinity.
+An integer converted to another integer dtype keeps its low bits. A float converted to an integer is truncated and saturated; if the
+integer has fewer than 8 bits, it is saturated to int32 and keeps the low bits. NaN becomes 0. Conversion to bool computes x != 0.
+Conversion to a float rounds to nearest even; a value out of range becomes infinity, or NaN if the dtype has no infinity.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ cast = Operator(
 
 @dataclass(frozen=True)
 class BitcastAttrs(Attrs):
-    """`dtype`: the dtype to reinterpret the bits as, of the same width."""
+    """`dtype`: the dtype of the result, of the same width as the operand's."""
 
     dtype: str
 
@@ -181,7 +181,7 @@ def _width(of: DType) -> int:
 def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
     tensor, to = tensor_type(x, ANY), dtype(attrs.dtype)
     if _width(to) != _width(tensor.dtype):
-        raise ValueError(f"the dtype must have {_width(tensor.dtype)} bits, as {tensor.dtype}, got {to} of {_width(to)}")
+        raise ValueError(f"the dtype must have the {_width(tensor.dtype)} bits of {tensor.dtype}, got {to} with {_width(to)} bits")
     return TensorType(tensor.shape, to)
 
 

@@ -28,9 +28,9 @@ from inlaid.types import DType, TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class ConvAttrs(WindowAttrs):
-    """`strides`, `dilations`: one per spatial axis; empty is all ones. `pads`: zeros added before each spatial axis, then after
-    each; empty is no padding. `groups`: the number of groups that the channels are divided into. `out_dtype`: the dtype of the
-    result; "" is that of the operands, for integers at least int32."""
+    """`strides`, `dilations`: one per spatial axis; empty: all ones. `pads`: the numbers of zeros added before each spatial
+    axis, then after each; empty: no padding. `groups`: the number of groups that the channels are divided into. `out_dtype`: the
+    dtype of the result; "": the operands' dtype, at least int32 for integers."""
 
     groups: int = 1
     out_dtype: str = ""
@@ -40,7 +40,7 @@ def check_data(x: Type, w: Type) -> tuple[TensorType, TensorType]:
     """Check that data (N, C, spatial...) and weights have the same rank, with 1 to 3 spatial dimensions. Raises ValueError."""
     data, weights = tensor_type(x, NUMERIC, "the data"), tensor_type(w, NUMERIC, "the weights")
     if not 3 <= data.rank <= 5 or weights.rank != data.rank:
-        raise ValueError(f"x and w must have one rank from 3 to 5, got {data.rank} and {weights.rank}")
+        raise ValueError(f"x and w must have the same rank, 3 to 5, got {data.rank} and {weights.rank}")
     return data, weights
 
 

@@ -1,8 +1,8 @@
-"""Shared by the operator families: checks of operand types, broadcasting, working precision, operator factories.
+"""Code shared by the operator families: checks of operand types, broadcasting, working precision, operator factories.
 
-Arithmetic on floats narrower than 32 bits is done in float32, on integers narrower than 8 bits in 8 bits, and rounded or wrapped
-once per operator, in numpy references and tensor expressions alike. So code generators never compute in these dtypes; they only
-convert from and to them.
+Floats narrower than 32 bits are computed in float32, integers narrower than 8 bits in 8 bits. Each operator rounds or wraps its
+result once, in the numpy reference as in the tensor expression. Code generators only convert from and to these narrow dtypes; they
+never compute in them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AxesAttrs(Attrs):
 
 
 def tensor_type(type_: Type, kinds: tuple[str, ...] | None = None, what: str = "the input") -> TensorType:
-    """Check that a type is a tensor type with a dtype of one of the kinds, and return it. Raises ValueError."""
+    """Return `type_` if it is a tensor type with a dtype of one of the `kinds`, else raise ValueError."""
     if not isinstance(type_, TensorType):
         raise ValueError(f"{what} must be a tensor, got {type_!r}")
     if kinds is not None and type_.dtype.kind not in kinds:
@@ -60,7 +60,7 @@ def tensor_type(type_: Type, kinds: tuple[str, ...] | None = None, what: str = "
 
 
 def common_dtype(*types: TensorType) -> DType:
-    """Return the common dtype of all operands. Raises ValueError if they differ."""
+    """Return the dtype that all operands have. Raises ValueError if their dtypes differ."""
     first = types[0].dtype
     if any(type_.dtype is not first for type_ in types):
         raise ValueError(f"the operands must have one dtype, got {', '.join(str(type_.dtype) for type_ in types)}")
@@ -68,14 +68,14 @@ def common_dtype(*types: TensorType) -> DType:
 
 
 def check_axis(axis: int, rank: int) -> int:
-    """Check that an axis is in [0, rank), and return it. Raises ValueError."""
+    """Return `axis` if it is in [0, rank), else raise ValueError."""
     if not 0 <= axis < rank:
         raise ValueError(f"axis {axis} is out of range for rank {rank}")
     return axis
 
 
 def check_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Check that axes are in [0, rank) and unique, and return them. Raises ValueError."""
+    """Return `axes` if they are unique and in [0, rank), else raise ValueError."""
     for axis in axes:
         check_axis(axis, rank)
     if len(set(axes)) != len(axes):
@@ -84,7 +84,7 @@ def check_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def dims_may_equal(a: Dim, b: Dim) -> bool:
-    """Test whether two dimensions are or may be equal. If that depends on symbolic sizes, it becomes a precondition of the call."""
+    """Test whether two dimensions can be equal. If that depends on symbolic sizes, equality becomes a precondition of the call."""
     if a == b or (isinstance(a, int) and isinstance(b, int)):
         return a == b
     require(arith.equals(a, b, f"dimension {a!r}"))
@@ -119,17 +119,17 @@ def _broadcast_dims(a: Dim, b: Dim) -> Dim:
 
 
 def require_broadcast(dim: Dim, wanted: Dim) -> None:
-    """Make it a precondition of the call that two dimensions are equal or one is 1. Raises ValueError if that cannot hold."""
+    """Add the precondition to the call that two dimensions are equal or one is 1. Raises ValueError if neither is possible."""
     ones = arith.logical_or(arith.compare("==", dim, 1), arith.compare("==", wanted, 1))
     condition = arith.unwrap(arith.logical_or(arith.compare("==", dim, wanted), ones))
     require(Constraint(condition, f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim))
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the shape that all shapes broadcast to, as in numpy. Raises ValueError if there is none.
+    """Return the common broadcast shape, as in numpy. Raises ValueError if the shapes do not broadcast.
 
-    A dimension that is never 1, such as a constant or an even number, is the result; the run checks that the other is equal to it
-    or 1. Of n and min(n, 512), the result is n.
+    If one of two dimensions is provably never 1, such as a static 3 or an even size, it is the result. The run checks that the
+    other one equals it or is 1. Of n and min(n, 512), the result is n.
     """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank
@@ -142,7 +142,7 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 def broadcast_read(tensor: te.Tensor, shape: Sequence[Dim], indices: Sequence[arith.Dim]) -> ir.Expr:
     """Read the element of a tensor at `indices` of the `shape` that it is broadcast to.
 
-    If the dimensions are not known to agree, generated code checks the index.
+    If the dimensions of the tensor and of `shape` may differ, generated code checks the index.
     """
     skip = len(shape) - tensor.rank
     own = tuple(
@@ -272,7 +272,7 @@ def elementwise_with(
     kinds
         The accepted kinds of dtypes.
     result
-        The dtype of the result; None for that of the operands.
+        The dtype of the result; None: the operands' dtype.
     """
 
     def result_dtype(of: DType) -> DType:

@@ -38,7 +38,7 @@ from inlaid.types import DType, TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class DeformConvAttrs(WindowAttrs):
-    """`strides`, `dilations`, `pads`, `groups`: as of `conv`. `offset_groups`: the number of groups of input channels that share
+    """`strides`, `dilations`, `pads`, `groups`: as in `conv`. `offset_groups`: the number of groups of input channels that share
     offsets."""
 
     groups: int = 1
@@ -82,7 +82,7 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
     kernel, spatial, rank = w.shape[2:], offset.shape[2:], len(axes)
     share = x.shape[1] // attrs.offset_groups
     moves = widen_array(offset).reshape(len(x), attrs.offset_groups, *kernel, rank, *spatial)
-    # Samples: N, offset group, taps..., output positions...; then per channel of the group.
+    # Shape of `samples`: (N, offset groups, taps..., output positions..., channels of a group).
     coordinates = []
     for number, axis in enumerate(axes):
         base = np.arange(spatial[number]) * axis.stride - arith.evaluate(axis.before, {})
@@ -137,7 +137,7 @@ def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Ex
     )
     for mask in masks:
         samples = mul(samples, reshape(taps_last(mask), shape=(batch, 1, *spatial[:-1], columns)))
-    # Windows are adjacent; if their width is symbolic and so cannot be a stride, each is in a row of its own.
+    # Windows are adjacent; if their width is symbolic and so cannot be a stride, each window has a separate row.
     ones, fixed = (1,) * (rank - 1), isinstance(taps, int)
     image, window = ((*spatial[:-1], columns), (*ones, taps)) if fixed else ((arith.product(spatial), taps), (1, taps))
     result = conv(
@@ -165,7 +165,7 @@ def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim,
 
 @dataclass(frozen=True)
 class Col2ImAttrs(WindowAttrs):
-    """`strides`, `dilations`, `pads`: as of `conv`. `shape`: the spatial shape of the images. `kernel`: the spatial shape of the
+    """`strides`, `dilations`, `pads`: as in `conv`. `shape`: the spatial shape of the images. `kernel`: the spatial shape of the
     windows."""
 
     shape: tuple[Dim, ...] = ()
@@ -181,7 +181,7 @@ def _infer_col2im(attrs: Col2ImAttrs, x: Type) -> Type:
     data = tensor_type(x, NUMERIC)
     if data.rank != 3 or len(attrs.shape) != len(attrs.kernel) or not attrs.kernel:
         raise ValueError(
-            f"expected x (N, C * taps, windows), shape and kernel of one length, got {data!r}, {attrs.shape}, {attrs.kernel}"
+            f"x must be (N, C * taps, windows), shape and kernel of equal length, got {data!r}, {attrs.shape}, {attrs.kernel}"
         )
     _, counts = _columns(attrs)
     taps = arith.product(attrs.kernel)
@@ -189,7 +189,7 @@ def _infer_col2im(attrs: Col2ImAttrs, x: Type) -> Type:
     if isinstance(channels, int) and isinstance(taps, int) and channels % taps:
         raise ValueError(f"dimension 1 must be a multiple of the {taps} taps of a window, got {channels}")
     if not dims_may_equal(data.shape[2], arith.product(counts)):
-        raise ValueError(f"dimension 2 must be the product of the {counts} windows of the image, got {data.shape[2]}")
+        raise ValueError(f"dimension 2 must be the product of the numbers of windows, {counts}, got {data.shape[2]}")
     return TensorType((data.shape[0], channels // taps, *attrs.shape), data.dtype)
 
 

@@ -1,10 +1,10 @@
-"""Documentation of the operators, by name: what `help(inlaid.ops.conv)` shows, and the operator reference of the user's guide.
+"""Documentation of the operators, by name, for `help(inlaid.ops.conv)` and the operator reference of the user's guide.
 
 The first line of a text says what the operator computes. The following lines give shapes and dtypes of operands and results.
 Attributes are documented by their classes. Conventions:
 
 * Shapes are written (N, C, spatial...). "Float" is any float dtype, "numeric" any float or integer dtype.
-* Operands broadcast as in numpy where the text says so. An operand `x?` is optional, `x...` stands for any number of operands.
+* Operands broadcast as in numpy where the text says so. `x?` is an optional operand, `x...` is any number of operands.
 * An operator raises `TypeInferenceError` if the operands or attributes of a call do not fit. Conditions on symbolic sizes are
   checked when the model runs, which raises `InputError` or `KernelFault`.
 """
@@ -28,7 +28,7 @@ def _pair(text: str, kind: str = "of one numeric dtype", result: str = "that dty
 
 
 _INDICES = "A negative index counts from the end. An index out of range raises `KernelFault` at run time."
-_PRODUCT = "dtype `out_dtype`, by default that of the operands, for integers at least int32"
+_PRODUCT = "dtype `out_dtype`, by default the operands' dtype, at least int32 for integers"
 _RECURRENT = "b (D, 2 G H) (biases of w, then of r)"
 _SAME = "Result: shape and dtype of x."
 
@@ -39,7 +39,7 @@ DOCUMENTATION: dict[str, str] = {
     "attention": """Scaled dot-product attention (Vaswani et al., 2017): softmax(q k^T * scale + mask) v.
 Operands: queries q (B, H, L, E), keys k (B, K, S, E), values v (B, K, S, V), of one float dtype; with `masked`, mask, bool or
 float, broadcast to (B, H, L, S); with `padded`, lengths (B,), integer. Result: (B, H, L, V), dtype of q. H must be a multiple of K:
-each key and value head serves H / K query heads. A query that no key is visible to has the result 0.""",
+each key and value head serves H / K query heads. The result of a query without visible keys is 0.""",
     "sequence_empty": "Make an empty sequence.",
     "sequence_construct": "Make a sequence of the operands, tensors of one dtype.",
     "sequence_insert": """Insert a tensor into a sequence before a position, or append it.
@@ -74,15 +74,15 @@ Operands: x (N, C, spatial...), w (O, C / groups, kernel...), of one float dtype
 dimensions.
 Result: (N, O, spatial...), {_PRODUCT}.""",
     "cast": """Convert to another dtype.
-Integer to integer keeps the low bits. Float to integer truncates and saturates; NaN becomes 0. To bool is x != 0. To a float rounds
-half to even; an overflow becomes infinity, or NaN if the dtype has no infinity.
+To an integer dtype, an integer keeps its low bits; a float is truncated and saturated, and NaN becomes 0. To bool, the result is
+x != 0. To a float dtype, x is rounded half to even; an overflow becomes infinity, or NaN if the dtype has no infinity.
 Operand: x, numeric or bool, any shape. Result: dtype `dtype`, shape of x.""",
     "bitcast": """Reinterpret the bits of each element as another dtype of the same width.
 Operand: x, numeric or bool, any shape.""",
-    "deform_conv": """Deformable convolution (Zhu et al., 2019): each tap reads at an offset, interpolated, 0 outside of x.
+    "deform_conv": """Deformable convolution (Zhu et al., 2019): each tap reads x, interpolated, at an offset.
 Operands, of one float dtype: x (N, C, spatial...); w (O, C / groups, kernel...); offset (N, offset_groups * taps * dimensions,
 output spatial...), in elements; mask? (N, offset_groups * taps, output spatial...), which scales the taps. Result: (N, O, output
-spatial...).""",
+spatial...). Outside of its bounds, x is read as 0.""",
     "col2im": """Sum overlapping windows into the images that they were extracted from.
 Operand: x (N, C * taps, number of windows), numeric. Result: (N, C, *shape), dtype of x.""",
     "abs": _map("Absolute value.", "numeric"),
@@ -112,7 +112,7 @@ Operand: x (N, C * taps, number of windows), numeric. Result: (N, C, *shape), dt
     "logical_not": _map("Logical NOT.", "bool"),
     "bitwise_not": _map("Bitwise NOT.", "integer"),
     "isnan": _test("Test for NaN."),
-    "isinf": _test("Test for infinity, of either sign or of one."),
+    "isinf": _test("Test for infinity. The attributes select which signs count."),
     "add": _pair("Addition. Integers wrap."),
     "sub": _pair("Subtraction. Integers wrap."),
     "mul": _pair("Multiplication. Integers wrap."),
@@ -140,17 +140,16 @@ Operand: x (N, C * taps, number of windows), numeric. Result: (N, C, *shape), dt
 Operands: condition, bool; x and y, of one numeric or bool dtype; all broadcast. Result: dtype of x, the broadcast shape.""",
     "clip": _map("Clamp to the range [`minimum`, `maximum`]. NaN-propagating.", "numeric"),
     "multiply_fixed": """Fixed-point multiplication: x * multiplier * 2^(shift - 31), rounded.
-For a positive shift, x is first shifted left, and wraps. The upper half of the 64-bit product is rounded half up. For a negative
-shift, that is shifted right, and rounded as `rounding` says. With rounding "once", the 64-bit product, which wraps, is shifted
-right and rounded only once; the shift is then at most 30.
+A positive shift first shifts x left, which wraps. The upper half of the 64-bit product is rounded half up. A negative shift then
+shifts the upper half right, rounded by `rounding`. With rounding "once", the shift must be at most 30, and the 64-bit product,
+which wraps, is shifted right and rounded once.
 Operands: x, int32, or int64 with rounding "once"; multiplier and shift, int32, 0-d or one element per index of `axis`.
 Result: int32, shape of x.""",
     "take": f"""Gather slices along an axis, as numpy.take.
 Operands: x, any dtype; indices, integer, any shape. Result: shape of x with the axis replaced by the shape of indices, dtype of x.
 {_INDICES}""",
     "take_along_axis": f"""Gather elements along an axis, one index per element, as numpy.take_along_axis.
-Operands: x, any dtype; indices, integer, of the rank of x, not larger than x on the other axes. Result: shape of indices, dtype of
-x.
+Operands: x, any dtype; indices, integer, rank of x, extents <= those of x on the other axes. Result: shape of indices, dtype of x.
 {_INDICES}""",
     "gather_nd": f"""Gather slices at index vectors, as ONNX GatherND.
 Operands: x, any dtype; indices (batch..., index shape..., depth), integer: its last dimension holds vectors that index the first
@@ -221,12 +220,12 @@ Results: hidden states (T, D, B, H), last hidden state (D, B, H).""",
     "reduce_sum": "Sum over axes.\nOperand: x, numeric. Result: dtype of x. `inlaid.ops.sum` sums over all axes by default.",
     "reduce_prod": "Product over axes.\nOperand: x, numeric. Result: dtype of x.",
     "reduce_max": """Maximum over axes. NaN-propagating.
-Operand: x, numeric or bool. Result: dtype of x; over no elements, the minimum of the dtype.""",
+Operand: x, numeric or bool. Result: dtype of x; for no elements, the minimum of the dtype.""",
     "reduce_min": """Minimum over axes. NaN-propagating.
-Operand: x, numeric or bool. Result: dtype of x; over no elements, the maximum of the dtype.""",
-    "argmax": """Index of the maximum along an axis. NaN is the maximum.
+Operand: x, numeric or bool. Result: dtype of x; for no elements, the maximum of the dtype.""",
+    "argmax": """Index of the maximum along an axis. NaN counts as the maximum.
 Operand: x, numeric, axis of 1 to 2^31 - 1 elements. Result: int64.""",
-    "argmin": """Index of the minimum along an axis. NaN is the minimum.
+    "argmin": """Index of the minimum along an axis. NaN counts as the minimum.
 Operand: x, numeric, axis of 1 to 2^31 - 1 elements. Result: int64.""",
     "cumsum": _map("Cumulative sum along an axis.", "numeric"),
     "cumprod": _map("Cumulative product along an axis.", "numeric"),
@@ -256,13 +255,13 @@ Operand: x, numeric or bool. Result: (rank, count), int64.""",
     "unique": """Unique rows of a matrix.
 Operand: x (rows, columns). Results, int64: index of the first occurrence of each unique row, (count,); index of the unique row of
 each row, (rows,); number of occurrences of each unique row, (count,).""",
-    "non_max_suppression": """Greedy non-maximum suppression: keep boxes by descending score that overlap no kept box too much.
-Operands, of one float dtype: boxes (B, N, 4), scores (B, classes, N), iou_threshold and score_threshold, 0-d. Result: (count, 3),
-int64, rows (batch, class, box). Boxes with a score at or below score_threshold are dropped.""",
+    "non_max_suppression": """Greedy non-maximum suppression: by descending score, keep boxes that overlap no kept box.
+Operands, of one float dtype: boxes (B, N, 4), scores (B, classes, N), iou_threshold and score_threshold, 0-d. Boxes overlap if
+the IoU > iou_threshold. Boxes with score <= score_threshold are dropped. Result: (count, 3), int64, rows (batch, class, box).""",
     "dynamic_slice": """Slice along axes by starts and ends computed at run time, as ONNX Slice.
 Operands: x, any dtype; starts and ends, integer, one element per axis of `axes`. A negative start or end counts from the end; both
 are clamped to the axis. Result: dtype of x; the sliced extents are existential.""",
-    "reshape": """Change the shape, keeping the elements in row-major order.
+    "reshape": """Change the shape and keep the elements in row-major order.
 Operand: x, any dtype. Result: shape `shape`, dtype of x.""",
     "transpose": "Permute the axes: axis k of the result is axis `perm[k]` of x.\nOperand: x, any dtype. Result: dtype of x.",
     "broadcast_to": "Broadcast to a shape.\nOperand: x, any dtype. Result: shape `shape`, dtype of x.",
@@ -279,7 +278,7 @@ Operands: witness..., tensors whose existential sizes occur in `shape`. Result: 
     "sizes": """Return dimensions as a vector.
 Operands: witness..., tensors whose existential sizes occur in `dims`. Result: (number of dims,), int64.""",
     "after": "Return x unchanged, evaluated after the other operands.\nOperands: x; witness..., any tensors.",
-    "topk": """Largest or smallest k elements along an axis, sorted. NaN is the largest.
+    "topk": """Largest or smallest k elements along an axis, sorted. NaN counts as the largest.
 Operand: x, numeric or bool. Results: values, dtype of x; their indices along the axis, int64; both of extent `k` along the axis. Of
 equal elements the one of lower index comes first.""",
     "conv_transpose": f"""Transposed convolution: the transpose of `conv` with respect to its data.

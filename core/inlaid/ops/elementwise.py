@@ -85,7 +85,7 @@ isnan = elementwise("isnan", lambda x: te.unary("isnan", x), np.isnan, kinds=FLO
 
 @dataclass(frozen=True)
 class IsInfAttrs(Attrs):
-    """`negative`, `positive`: whether to detect infinity of that sign."""
+    """`negative`, `positive`: whether to detect negative infinity, and positive infinity."""
 
     negative: bool = True
     positive: bool = True
@@ -194,7 +194,7 @@ def _logic(name: str, value: Value, numpy: Numpy, kinds: tuple[str, ...], traits
 
 
 def _corners(combine: Callable[[Array, Array], Array], a: Interval, b: Interval) -> Interval:
-    """Return the bounds of a function that is monotone in each operand with the other fixed."""
+    """Return the bounds of `combine`, which is monotone in each operand with the other operand fixed."""
     every = [combine(x, y) for x in a for y in b]
     return np.minimum.reduce(every), np.maximum.reduce(every)
 
@@ -276,7 +276,7 @@ where = Operator(
 
 @dataclass(frozen=True)
 class ClipAttrs(Attrs):
-    """`minimum`, `maximum`: inclusive bounds; infinities do not bound. If minimum > maximum, the result is maximum."""
+    """`minimum`, `maximum`: inclusive bounds; an infinite bound has no effect. If minimum > maximum, the result is maximum."""
 
     minimum: float = -math.inf
     maximum: float = math.inf

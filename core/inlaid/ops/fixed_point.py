@@ -29,8 +29,8 @@ ROUNDINGS = ("up", "away", "once")
 
 @dataclass(frozen=True)
 class FixedAttrs(Attrs):
-    """`axis`: the axis of 1-d multipliers and shifts. `rounding`: "up" and "away" round twice, the upper half of the product and
-    then its right shift, half up or half away from 0; "once" rounds the whole product once, half up."""
+    """`axis`: the axis of 1-d multipliers and shifts. `rounding`: "up" and "away" round twice: first the upper half of the product,
+    half up, then its right shift, half up or half away from 0. "once" rounds the whole product once, half up."""
 
     axis: int = 0
     rounding: str = "up"
@@ -75,7 +75,7 @@ def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
 
 
 def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> None:
-    """Raise ValueError unless a tensor `of` parameters is 0-d or has one element per index of an axis of `tensor`."""
+    """Raise ValueError unless the parameter tensor `of` is 0-d or has one element per index of an axis of `tensor`."""
     if of.rank:
         check_axis(axis, tensor.rank)
         if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[axis]):
@@ -142,8 +142,8 @@ multiply_fixed = Operator(
 
 
 def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away", bits: int = FRACTION) -> Expr:
-    """Multiply integers by real factors with `bits` significant bits: one factor, or one per index of `axis`. int64 is rounded
-    once."""
+    """Multiply integers by real factors with `bits` significant bits: one factor, or one per index of `axis`. An int64 product is
+    always rounded once."""
     multipliers, shifts = fixed_points([float(factor) for factor in factors], bits)
     if tensor_type(total.type).dtype.name == "int64":
         (multipliers, shifts), rounding = reduced(multipliers, shifts), "once"

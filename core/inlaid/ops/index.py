@@ -20,18 +20,18 @@ from inlaid.types import TensorType, Type
 
 
 def positive_index(value: ir.Expr, extent: Dim) -> ir.Expr:
-    """Convert an index into an axis to int64 and resolve a negative one. The result is not checked."""
+    """Convert an index along an axis to int64. A negative index counts from the end. The result is not checked."""
     index = te.cast(value, "int64")
     return te.select(index < 0, index + extent, index)
 
 
 def checked_index(value: ir.Expr, extent: Dim) -> arith.Expr:
-    """Convert a data-dependent index into an axis to an index expression that generated code checks. Resolves a negative one."""
+    """Convert a data-dependent index along an axis to an expression that generated code checks. Supports negative indices."""
     return te.checked(positive_index(value, extent), 0, extent - 1)
 
 
 def positive_indices(indices: Array, extent: int) -> Array:
-    """Convert indices into an axis to int64 and resolve negative ones. Raises `KernelFault` for an index out of range."""
+    """Convert indices along an axis to int64 and make negative ones positive. Raises `KernelFault` for an index out of range."""
     found = indices.astype(np.int64)
     found = np.where(found < 0, found + extent, found)
     outside = (found < 0) | (found >= extent)
@@ -140,7 +140,7 @@ class GatherNdAttrs(Attrs):
 
 
 def index_depth(indices: TensorType, rank: int) -> int:
-    """Return the number of axes that index vectors index: the last extent, at most `rank`. Raises ValueError."""
+    """Return the number of axes that are indexed: the last extent of `indices`, at most `rank`. Raises ValueError."""
     depth = indices.shape[-1] if indices.rank else None
     if not isinstance(depth, int):
         raise ValueError(f"the last dimension of the indices must be static, got shape {indices.shape}")
@@ -199,7 +199,7 @@ gather_nd = Operator(
 
 @dataclass(frozen=True)
 class ReverseSequenceAttrs(Attrs):
-    """`batch_axis`: the axis that `lengths` runs along. `time_axis`: the axis to reverse."""
+    """`batch_axis`: the axis that has one length per index. `time_axis`: the axis to reverse."""
 
     batch_axis: int
     time_axis: int

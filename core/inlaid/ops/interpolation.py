@@ -45,7 +45,7 @@ class ResizeAttrs(Attrs):
     shape
         The shape of the result.
     scales
-        Output extent / input extent, for computing coordinates; 0 means the quotient of the extents.
+        The ratio output / input extent for computing coordinates; 0: the ratio of the actual extents.
     mode
         "nearest", "linear" or "cubic".
     coordinates
@@ -78,7 +78,7 @@ class ResizeAttrs(Attrs):
 
 @dataclass(frozen=True)
 class _Axis:
-    """A resized axis: its input and output extents, its scale (None: their quotient) and its crop."""
+    """A resized axis: its input and output extents, its scale (None: output extent / input extent) and its crop."""
 
     index: int
     before: Dim
@@ -95,7 +95,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
     if attrs.mode not in ("nearest", "linear", "cubic"):
         raise ValueError(f"mode must be nearest, linear or cubic, got {attrs.mode!r}")
     if attrs.coordinates not in COORDINATES or attrs.rounding not in NEAREST:
-        raise ValueError(f"unknown coordinates {attrs.coordinates!r} or rounding {attrs.rounding!r}")
+        raise ValueError(f"coordinates and rounding must be modes of ONNX Resize, got {attrs.coordinates!r} and {attrs.rounding!r}")
     if attrs.antialias and attrs.mode == "nearest":
         raise ValueError("antialias requires mode linear or cubic, got nearest")
     for axis in _axes(attrs, data.shape):
@@ -106,7 +106,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
 
 
 def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
-    """Return the axes that are resized; none if the result is empty."""
+    """Return the resized axes, or an empty list if the result has no elements."""
     if any(dim == 0 for dim in attrs.shape):
         return []
     rank = len(shape)
@@ -134,7 +134,7 @@ def _pick(condition: bool | ir.Expr, then: Any, otherwise: Any) -> Any:
 
 
 def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
-    """Return the source coordinates of output positions, which are a float64 array or value expression."""
+    """Return the source coordinates of output positions. Both are float64 arrays or value expressions."""
     before, after = _number(axis.before), _number(axis.after)
     scale: Any = axis.scale if axis.scale is not None else after / before
     width = scale * before
@@ -159,7 +159,7 @@ def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
 
 
 def _repeats(attrs: ResizeAttrs, axis: _Axis) -> int:
-    """Return how many consecutive outputs repeat each element of an axis; 0 if that varies or is not known."""
+    """Return how many consecutive outputs repeat each element of an axis; 0 if the number varies or is unknown."""
     after, before = arith.wrap(axis.after), arith.wrap(axis.before)
     times = round(axis.scale) if axis.scale is not None else arith.size_hint(axis.after) // max(arith.size_hint(axis.before), 1)
     if times < 1 or axis.scale not in (None, times) or arith.simplify(after - before * times) != arith.ZERO:
@@ -296,7 +296,7 @@ def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
 
 
 def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
-    """Build the stages that interpolate the data at coordinates x (after,) along an axis."""
+    """Build the stages that interpolate the data along an axis at coordinates `x` of shape (output extent,)."""
     if attrs.mode == "nearest":
         times = _repeats(attrs, axis)
         if times:

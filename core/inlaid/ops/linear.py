@@ -29,7 +29,7 @@ from inlaid.types import TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class MatmulAttrs(Attrs):
-    """`out_dtype`: the dtype of the result; "" is that of the operands, for integers at least int32."""
+    """`out_dtype`: the dtype of the result; "": the operands' dtype, at least int32 for integers."""
 
     out_dtype: str = ""
 

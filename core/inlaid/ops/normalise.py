@@ -68,7 +68,7 @@ def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     top = _along(x, axis, te.max_, "softmax_max")
     powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
     total = _along(powers, axis, te.sum_, "softmax_sum")
-    # One division per row. The maximum contributes 1 to the total, which so neither overflows nor vanishes.
+    # One division per row. The maximum contributes 1 to the total, so the total is not 0.
     inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
     made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
     return made
@@ -128,7 +128,7 @@ def _compute_batch_norm(attrs: EpsilonAttrs, x: te.Tensor, *rest: te.Tensor) -> 
 
 @dataclass(frozen=True)
 class LrnAttrs(Attrs):
-    """`size`: the number of channels summed. `alpha`, `beta`, `bias`: coefficients of the formula."""
+    """`size`: the number of channels that are summed. `alpha`, `beta`, `bias`: coefficients of the formula."""
 
     size: int
     alpha: float = 1e-4

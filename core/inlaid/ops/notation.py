@@ -20,7 +20,7 @@ Key = int | slice | EllipsisType | None
 
 
 def subscript(x: Expr, key: Any) -> Expr:
-    """Evaluate `x[key]`: see `Expr.__getitem__`. Raises `TypeInferenceError`."""
+    """Build `x[key]`: see `Expr.__getitem__`. Raises `TypeInferenceError`."""
     if isinstance(x.type, TupleType):
         if not isinstance(key, int):
             raise TypeInferenceError(f"expected an integer as the index of a tuple, got {key!r}")

@@ -18,20 +18,20 @@ from inlaid.types import DType, dtype
 DIGIT = 8
 """Bits per digit of the radix sort."""
 FEW = 16
-"""The heap is used if at most 1 / FEW of the elements are wanted."""
+"""A heap is used if at most 1 / FEW of the elements are wanted."""
 SHORT = 64
-"""The heap is also used for at most this many elements, for which a radix sort takes longer."""
+"""A heap is always used for at most this many elements: a radix sort takes longer for short inputs."""
 BLOCK = 64
-"""Number of elements that are compared with the heap's root at a time."""
+"""Number of elements that are compared with a heap's root at a time."""
 
 
 def key_dtype(of: DType) -> DType:
-    """Return the dtype of the keys of a dtype."""
+    """Return the dtype of the sort keys of elements of a dtype."""
     return dtype("int32" if of.bits <= 32 else "int64")
 
 
 def sort_key(value: ir.Expr, descending: bool = False) -> ir.Expr:
-    """Compute the key of an element."""
+    """Compute the integer sort key of an element."""
     to = key_dtype(value.dtype)
     least = -(1 << (to.bits - 1))
     if value.dtype.is_float:
@@ -64,7 +64,7 @@ def radix_sort(b: Builder, count: Dim, keys: ir.Buffer, order: ir.Buffer, spare:
 def _by_digit(
     b: Builder, count: Dim, keys: ir.Buffer, source: ir.Buffer, target: ir.Buffer, places: ir.Buffer, total: ir.Buffer, shift: Dim
 ) -> None:
-    """Move indices from `source` to `target`, by ascending digit at a bit of their keys. Stable."""
+    """Move indices from `source` to `target`, ordered by the digit of their keys that begins at bit `shift`. Stable."""
     of = keys.dtype
     least = te.const(-(1 << (of.bits - 1)), of)
 
@@ -92,12 +92,12 @@ def _by_digit(
 def first_few(
     b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim, Dim], ir.Expr], order: ir.Buffer, columns: tuple[Dim, Dim] = (1, 1)
 ) -> None:
-    """Store the indices of the first `wanted` elements of each column, by ascending keys, at the front of its part of `order`,
-    int64.
+    """For each column, store the indices of the `wanted` elements with the smallest keys, by ascending keys, at the front of the
+    column's part of `order` (int64).
 
     `key(i, column)` is the key of an element. `columns` are the number of columns and its upper bound, which is the number of equal
-    parts of `order`. The best elements so far form a heap whose root is the last of them (J. W. J. Williams, 1964). Most elements
-    come after the root: a block of a column is skipped if its minimum key does. Keys of a block are computed for all columns
+    parts of `order`. A heap holds the best elements so far; its root has the largest key (J. W. J. Williams, 1964). A block of a
+    column is skipped if its minimum key is not below the root's, as for most blocks. Keys of a block are computed for all columns
     together, so that vector instructions run along rows if columns are adjacent in memory.
     """
     number_of, most = columns
@@ -175,7 +175,7 @@ def first_few(
 
 
 def by_share(b: Builder, count: Dim, wanted: Dim, few: Callable[[], None], many: Callable[[], None]) -> None:
-    """Emit `few` if few of the elements are wanted, else `many`."""
+    """Emit `few` for inputs that suit a heap (see `FEW` and `SHORT`), else `many`. Symbolic sizes make it a branch at run time."""
     selects = arith.simplify(arith.logical_or(arith.compare("<=", wanted * FEW, count), arith.compare("<=", count, SHORT)))
     if selects == arith.ONE:
         few()
@@ -191,8 +191,8 @@ def by_share(b: Builder, count: Dim, wanted: Dim, few: Callable[[], None], many:
 def first_in_order(
     b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim], ir.Expr], buffers: tuple[ir.Buffer, ir.Buffer, ir.Buffer]
 ) -> None:
-    """Store the indices of the first `wanted` of `count` elements, by ascending keys, at the front of `order`. `key(i)` is the key
-    of an element; `buffers` are keys, `order` and a spare for it, of `count` elements."""
+    """Store the indices of the `wanted` elements with the smallest keys, by ascending keys, at the front of `order`. `key(i)` is
+    the key of an element. `buffers` are (keys, order, spare), each of `count` elements."""
     keys, order, spare = buffers
 
     def many() -> None:

@@ -1,7 +1,8 @@
-"""Operators that are instructions of the plan: binding sizes read from data, and checking conditions.
+"""Operators that are instructions of the execution plan: they bind sizes read from data, and check conditions.
 
-They are not offered to targets. They end a region, so that the following region sees a bound size as an ordinary symbolic dimension
-of an input. Each returns a *witness* (see `ops.shape`), a tensor without elements on which dependent computations depend.
+These operators are not offered to targets. They end a region, so that the following region sees a bound size as an ordinary
+symbolic dimension of an input. Each returns a *witness* (see `ops.shape`), a tensor without elements on which dependent
+computations depend.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from inlaid.ops.define import Array, tensor_type
 from inlaid.types import TensorType, Type
 
 LARGEST_SIZE = (1 << 47) - 1
-"""Maximum of a dimension: the address space of a process."""
+"""Maximum size of a dimension: the number of bytes in the address space of a process."""
 
 WITNESS = TensorType((0,), "bool")
 
 
 @dataclass(frozen=True)
 class MessageAttrs(Attrs):
-    """`message`: the text of the error: which condition is violated, and the remedy."""
+    """`message`: the text of the error, which names the violated condition and the remedy."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class BindAttrs(Attrs):
-    """`element`: the row-major index of the operand's element that is the size. `message`: the name of the size in errors."""
+    """`element`: the row-major index of the element that holds the size. `message`: the name of the size in errors."""
 
     message: str
     element: int = 0
@@ -59,9 +60,7 @@ def _infer_bind_size(attrs: BindAttrs, value: Type, *checks: Type) -> Type:
 
 
 def bound_size(value: Array, attrs: BindAttrs) -> Array:
-    """Return the witness of a data-dependent size: its first extent is the size. Raises `KernelFault` for a value that is not a
-    valid
-    size."""
+    """Return the witness of a data-dependent size: its first extent is the size. Raises `KernelFault` for an invalid size."""
     size = int(value.item(attrs.element))
     if not 0 <= size <= LARGEST_SIZE:
         raise KernelFault(f"{attrs.message} must be 0 to {LARGEST_SIZE}, got {size}")
@@ -115,7 +114,7 @@ class FailAttrs(HostTypeAttrs):
 
 
 def fail_attrs(message: str, type_: Type) -> FailAttrs:
-    """Return the attributes of a `fail` that replaces a value of a type. Existential sizes become fresh ones."""
+    """Return the attributes of a `fail` that replaces a value of type `type_`. Existential sizes are replaced by fresh ones."""
     wanted = host_attrs(type_)
     return FailAttrs(wanted.kinds, wanted.dtype, wanted.shape, message)
 

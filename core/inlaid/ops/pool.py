@@ -17,8 +17,8 @@ from inlaid.types import DType, TensorType, TupleType, Type, dtype, from_numpy
 
 @dataclass(frozen=True)
 class PoolAttrs(WindowAttrs):
-    """`kernel`: the extent of the window per spatial axis. `strides`, `dilations`: one per spatial axis; empty is all ones. `pads`:
-    padding before each spatial axis, then after each; empty is none."""
+    """`kernel`: the extent of the window per spatial axis. `strides`, `dilations`: one per spatial axis; empty: all ones. `pads`:
+    the padding before each spatial axis, then after each; empty: no padding."""
 
     kernel: tuple[Dim, ...] = ()
 
@@ -33,7 +33,7 @@ class MaxPoolIndicesAttrs(PoolAttrs):
 
 @dataclass(frozen=True)
 class AvgPoolAttrs(PoolAttrs):
-    """`count_include_pad`: divide by the size of the window, else by the number of elements in it that are not padding. The other
+    """`count_include_pad`: divide by the number of all taps of the window, not only of those that are not padding. The other
     attributes are those of `max_pool`."""
 
     count_include_pad: bool = False
@@ -73,7 +73,7 @@ def _reference_max_pool(attrs: PoolAttrs, x: Array) -> Array:
 
 @quiet
 def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[Array, Array]:
-    """Select the first of equal elements. NaN is the maximum."""
+    """Return the maxima and their indices. Of equal elements, the first is selected. NaN counts as the maximum."""
     axes = window_axes(attrs, attrs.kernel)
     of = from_numpy(x.dtype)
     positions = np.empty(x.shape, np.int64)
@@ -112,8 +112,8 @@ def _reference_avg_pool(attrs: AvgPoolAttrs, x: Array) -> Array:
 
 
 def _greatest(attrs: PoolAttrs, x: te.Tensor, padded: te.Tensor) -> te.Tensor:
-    """Compute the maximum of each window in the dtype of comparison: float32 for narrow floats, to which each element is converted
-    once, without loss."""
+    """Compute the maximum of each window. Narrow floats are converted to float32, once and without loss, and compared in
+    float32."""
     axes = window_axes(attrs, attrs.kernel)
     taps, acc = tap_axes(axes), _compared(x.dtype)
     made: te.Tensor = te.compute(
@@ -144,7 +144,7 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
 def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     """Compute the maxima, then the first tap of each window that equals its maximum, then the index of that tap.
 
-    Each stage has one result and is vectorised. A reduction over (value, index) pairs is not, and took 8 times as long."""
+    Each stage has one result and is vectorised. One reduction over (value, index) pairs is not, and took 8 times as long."""
     axes = window_axes(attrs, attrs.kernel)
     padded = pad_spatial(x, axes, te.lowest(x.dtype))
     greatest = _greatest(attrs, x, padded)
@@ -182,7 +182,7 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
 
 
 _TAP, _PLACE = dtype("int32"), dtype("int64")
-"""Dtypes of the index of a tap in its window, and of indices into the data."""
+"""Dtype of the index of a tap in its window, then dtype of indices into the data."""
 
 
 def _index(value: Dim) -> ir.Expr:
@@ -211,7 +211,7 @@ def _place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ..
 
 
 def _first_place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
-    """Return the flattened index of the first tap of a window that is not padding, and whether there is one."""
+    """Return the flattened index of the first tap of a window that is not padding, and whether the window has such a tap."""
     n, c, *position = at
     found: list[Dim] = []
     inside: arith.Expr = arith.ONE

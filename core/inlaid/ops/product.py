@@ -8,9 +8,9 @@ from inlaid.types import DType, dtype
 
 
 def product_dtype(a: DType, b: DType, wanted: str) -> DType:
-    """Return the dtype of a sum of products: `wanted` if given, else that of the operands, for integers at least int32.
+    """Return the dtype of a sum of products: `wanted` if given, else the operands' dtype, at least int32 for integers.
 
-    Raises ValueError for incompatible operands: floats must have one dtype, integers may differ.
+    Raises ValueError for incompatible operands. Float operands must have one dtype; integer operands may have different dtypes.
     """
     if not (a is b or (a.is_int and b.is_int)):
         raise ValueError(f"the operands must have one float dtype or integer dtypes, got {a} and {b}: cast one of them")
@@ -22,7 +22,7 @@ def product_dtype(a: DType, b: DType, wanted: str) -> DType:
 
 
 def accumulator_dtype(result: DType) -> DType:
-    """Return the dtype of the accumulator: float32 for narrower floats, int32 for narrower integers."""
+    """Return the dtype of the accumulator of a result: float32 for narrower floats, int32 for narrower integers."""
     return dtype("int32") if result.is_int and result.bits < 32 else working_dtype(result)
 
 

@@ -35,7 +35,7 @@ from inlaid.types import DType, TensorType, Type, dtype
 @dataclass(frozen=True)
 class QuantizeAttrs(Attrs):
     """`dtype`: the dtype of the result, of at most 16 bits. `axis`: the axis of 1-d scales and of blocks. `block_size`: elements
-    per block along `axis`; 0 is not blocked. `saturate`: whether a float8 result saturates instead of becoming infinity or NaN."""
+    per block along `axis`; 0: no blocks. `saturate`: whether a float8 result saturates instead of becoming infinity or NaN."""
 
     dtype: str
     axis: int = 0
@@ -46,7 +46,7 @@ class QuantizeAttrs(Attrs):
 @dataclass(frozen=True)
 class DequantizeAttrs(Attrs):
     """`dtype`: the float dtype of the result. `axis`: the axis of 1-d scales and of blocks. `block_size`: elements per block along
-    `axis`; 0 is not blocked."""
+    `axis`; 0: no blocks."""
 
     dtype: str
     axis: int = 0
@@ -65,7 +65,7 @@ class RequantizeAttrs(Attrs):
     rounding: str = "half_even"
 
 
-# --- which scale an element has ---------------------------------------------------------------------------------------
+# --- scale of an element ----------------------------------------------------------------------------------------------
 
 
 def _check_granularity(x: TensorType, of: TensorType, axis: int, block_size: int, what: str) -> None:
@@ -251,7 +251,7 @@ def _requantize_infer(attrs: RequantizeAttrs, x: Type, scale: Type, zero_point: 
         raise ValueError(f"x must be int32 and scale float32, got {tensor.dtype} and {scales.dtype}")
     to = _check_stored(dtype(attrs.dtype))
     if to.is_float or points.dtype is not to:
-        raise ValueError(f"dtype must be an integer and that of the zero point, got {to} and {points.dtype}")
+        raise ValueError(f"dtype must be an integer and equal the dtype of the zero point, got {to} and {points.dtype}")
     if attrs.rounding != "half_even":
         raise ValueError(f"rounding must be half_even, got {attrs.rounding!r}")
     _check_granularity(tensor, scales, attrs.axis, 0, "the scale")

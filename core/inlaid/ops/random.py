@@ -54,7 +54,7 @@ def _random(
     value: Callable[[list[ir.Expr], DType], ir.Expr],
     numpy: Callable[[list[Array], DType], Array],
 ) -> Operator:
-    """Make a random operator. `value` and `numpy` compute an element, in the working dtype, from `draws` 64-bit draws."""
+    """Make a random operator. `value` and `numpy` compute an element, in the working dtype, from `draws` random 64-bit numbers."""
 
     def infer(attrs: RandomAttrs, state: Type) -> Type:
         if tensor_type(state, what="the state") != TensorType((), "uint64"):

@@ -1,11 +1,11 @@
 """Recurrent layers: LSTM, GRU and the simple (Elman) layer.
 
-Operands are x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: those of w, then those of r) and initial
-states (D, B, H), for T steps, batch size B, I inputs, H hidden units, G gates and D directions. Results are the hidden states of
-all steps (T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
+Operands are x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: biases of w, then of r) and initial states
+(D, B, H), for T steps, batch size B, I inputs, H hidden units, G gates and D directions. Results are the hidden states of all steps
+(T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
 
-Each layer decomposes into one matrix product for the inputs of all steps, and one or two per step for the states. A short sequence
-is unrolled, a longer one is a `Loop`.
+Each layer decomposes into one matrix product for the inputs of all steps, and one or two products per step for the states. A short
+sequence is unrolled, a longer one is a `Loop`.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ ACTIVATIONS = (
 
 @dataclass(frozen=True)
 class RecurrentAttrs(Attrs):
-    """Attributes of the three layers.
+    """Attributes that all three layers have.
 
     direction
         "forward", "reverse" or "bidirectional", whose directions are forward, then reverse.
     activations, alphas, betas
-        The names of the activation functions, as in ONNX, and their parameters, for each direction in turn.
+        The names of the activation functions, as in ONNX, and their parameters, direction by direction.
     clip
         Bound of the absolute value of the arguments of activations; 0 is unbounded.
     masked
-        Whether the last operand is the length of each sequence (B,): after its end, outputs are 0 and states unchanged.
+        Whether the last operand is the length of each sequence (B,). After its end, outputs are 0 and states do not change.
     """
 
     direction: str = "forward"
@@ -66,13 +66,13 @@ class RecurrentAttrs(Attrs):
 
     @property
     def reverses(self) -> tuple[bool, ...]:
-        """For each direction, whether it runs from the last step to the first."""
+        """Whether each direction runs from the last step to the first."""
         return {"forward": (False,), "reverse": (True,)}.get(self.direction, (False, True))
 
 
 @dataclass(frozen=True)
 class LstmAttrs(RecurrentAttrs):
-    """`coupled`: whether the forget gate is 1 - the input gate. `peephole`: whether the operand after the initial states is the
+    """`coupled`: whether the forget gate is 1 - the input gate. `peephole`: whether an operand after the initial states holds the
     peephole weights (D, 3 H). The other attributes are those of `rnn`."""
 
     coupled: bool = False
@@ -81,7 +81,7 @@ class LstmAttrs(RecurrentAttrs):
 
 @dataclass(frozen=True)
 class GruAttrs(RecurrentAttrs):
-    """`linear_before_reset`: whether the reset gate scales the product of state and weights, instead of the state. The other
+    """`linear_before_reset`: whether the reset gate scales the product of state and weights instead of the state. The other
     attributes are those of `rnn`."""
 
     linear_before_reset: bool = False
@@ -94,8 +94,8 @@ class _Cell:
     gates, states, functions
         The numbers of gates, states and activation functions.
     step(attrs, side, given, states) -> states
-        Build the graph of a step. `given` is the product of the step's inputs and weights, plus biases. The first state is the
-        output.
+        Build the graph of a step. `given` is the product of the step's inputs and weights, plus biases. The first of the new states
+        is the output.
     arrays(attrs, activate, x, states, w, r, b, peephole) -> states
         Compute a step on arrays, with transposed weights.
     adds_bias
@@ -118,7 +118,7 @@ def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
     names = ("x", "w", "r", "b", "h", "c")
     peephole = getattr(attrs, "peephole", False)
     if len(args) != 4 + states + peephole + attrs.masked:
-        raise ValueError(f"expected {4 + states + peephole + attrs.masked} operands by the attributes, got {len(args)}")
+        raise ValueError(f"the attributes require {4 + states + peephole + attrs.masked} operands, got {len(args)}")
     tensors = [tensor_type(type_, FLOAT, name) for type_, name in zip(args[: 4 + states], names, strict=False)]
     of = common_dtype(*tensors)
     if attrs.direction not in ("forward", "reverse", "bidirectional"):

@@ -51,7 +51,7 @@ def reduce_tensor(
     name: str,
     value: Callable[[ir.Expr], ir.Expr] = lambda element: element,
 ) -> te.Tensor:
-    """Reduce `value` of the elements over axes. The result has the dtype of the accumulator."""
+    """Reduce `value(element)` over axes. The result has the dtype of the accumulator."""
     to = accumulator(x.dtype)
     reduced = {axis: te.reduce_axis(x.shape[axis], f"k{axis}") for axis in axes}
 
@@ -119,7 +119,8 @@ reduce_min = _reduction("reduce_min", te.min_, np.minimum, lambda of: np.inf if 
 
 @dataclass(frozen=True)
 class ArgReduceAttrs(Attrs):
-    """`axis`: the axis to reduce. `keepdims`: keep it with extent 1. `last`: return the last of equal extremes, else the first."""
+    """`axis`: the axis to reduce. `keepdims`: keep the axis with extent 1. `last`: return the last index of equal extremes, not the
+    first."""
 
     axis: int
     keepdims: bool = False
@@ -147,8 +148,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         return np.asarray(x.shape[attrs.axis] - 1 - found).astype(np.int64)
 
     def compute(attrs: ArgReduceAttrs, x: te.Tensor) -> te.Tensor:
-        """Reduce to the extreme, then to the first or last index that has it: two reductions of scalars, which can be
-        vectorised."""
+        """Compute the extreme, then its first or last index: two reductions of scalars, which can be vectorised."""
         extremes = reduce_tensor(x, (attrs.axis,), attrs.keepdims, te.max_ if greatest else te.min_, "extreme")
         index = dtype("int32")
         none = te.const(-1 if attrs.last else index.limits[1], index)
@@ -159,7 +159,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
             element, extreme = widen(x[(*indices[: attrs.axis], k, *after)]), extremes[indices]
             found = element.equal(extreme)
             if element.dtype.is_float:
-                found = found | te.unary("isnan", element)  # the extreme is NaN where any element is
+                found = found | te.unary("isnan", element)  # the extreme is NaN if any element is NaN
             made: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(found, ir.Index(index, k), none), k)
             return made
 
@@ -177,7 +177,7 @@ argmin = _arg_reduction("argmin", np.argmin, False)
 
 @dataclass(frozen=True)
 class CumulativeAttrs(Attrs):
-    """`axis`: the axis of the scan. `exclusive`: exclude the element itself. `reverse`: scan from the end of the axis."""
+    """`axis`: the axis of the scan. `exclusive`: a result excludes the element at its index. `reverse`: scan from the end."""
 
     axis: int
     exclusive: bool = False
@@ -185,7 +185,7 @@ class CumulativeAttrs(Attrs):
 
 
 COLUMNS = 1024
-"""Number of scans that run together, along the axes after the scanned one."""
+"""Number of adjacent columns that are scanned together."""
 
 
 def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:

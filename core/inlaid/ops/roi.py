@@ -40,11 +40,11 @@ class RoiAlignAttrs(Attrs):
     sampling
         Samples per output element along each dimension; 0 is the extent of the region in elements / output extent, rounded up.
     scale
-        From coordinates of regions to elements of the data.
+        Factor from coordinates of regions to elements of x.
     half_pixel
-        Whether to shift coordinates by half an element; if not, regions are extended to a width of at least 1.
+        Whether to shift coordinates by half an element; if not, the sides of a region are extended to at least 1 element.
     maximum
-        Whether to take the maximum of the weighted elements instead of the mean of the samples.
+        Whether to compute the maximum of the weighted elements instead of the mean of the samples.
     """
 
     shape: tuple[int, int] = (1, 1)
@@ -73,7 +73,7 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
 
 
 def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> tuple[Array, Array, Array, Array]:
-    """Return, along one dimension for each bin and sample, (low index, high index, weight of the high one, whether it is
+    """Return, for each bin and sample along one dimension, (low index, high index, weight of the high index, whether the sample is
     inside)."""
     step = size.dtype.type(size / bins)
     at = start + np.arange(bins)[:, None] * step + (np.arange(count) + size.dtype.type(0.5)) * step / max(count, 1)

@@ -52,7 +52,9 @@ def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
     ):
         raise ValueError(f"x must be (N, C, spatial...) and grid (N, positions..., spatial dimensions), got {data!r} and {at!r}")
     if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
-        raise ValueError(f"unknown mode {attrs.mode!r} or padding {attrs.padding!r}")
+        raise ValueError(
+            f"mode must be nearest, linear or cubic, padding zeros, border or reflection, got {attrs.mode!r}, {attrs.padding!r}"
+        )
     for number, extent in enumerate(data.shape[2:], 2):
         require(arith.at_least(extent, 1, f"dimension {number} of the data"))
     return TensorType((*data.shape[:2], *at.shape[1:-1]), data.dtype)
@@ -135,7 +137,7 @@ def _kernel_array(mode: str, distance: Array) -> Array:
 
 
 def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
-    """Build, per axis, a stage of coordinates, one of indices (-1: outside) and one of weights; then the sum over the taps."""
+    """Build three stages per axis, of coordinates, indices (-1: outside) and weights, then the stage that sums over the taps."""
     spatial = x.rank - 2
     first, taps = _taps(attrs.mode)
     outputs = grid.shape[:-1]

@@ -1,7 +1,8 @@
 """Scatter operators.
 
-They are loop programs: a copy of the input, then the updates one by one in row-major order. Without a reduction, the last of
-several updates of an element wins. The in-place version has no copy. Negative indices count from the end; all indices are checked.
+A scatter is a loop program: it copies the input, then applies the updates one by one in row-major order. Without a reduction, the
+last of several updates of an element wins. The in-place version omits the copy. Negative indices count from the end; all indices
+are checked.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _program(
 
 @dataclass(frozen=True)
 class ScatterNdAttrs(Attrs):
-    """`reduction`: combines the old element and the update: "none" (the update replaces it), "add", "mul", "min" or "max"."""
+    """`reduction`: how an update changes an element: "none" (the update replaces it), "add", "mul", "min" or "max"."""
 
     reduction: str = "none"
 
@@ -162,7 +163,7 @@ scatter_nd = Operator(
 
 @dataclass(frozen=True)
 class ScatterAlongAxisAttrs(Attrs):
-    """`axis`: the axis that is indexed. `reduction`: as of `scatter_nd`."""
+    """`axis`: the axis that is indexed. `reduction`: as in `scatter_nd`."""
 
     axis: int
     reduction: str = "none"

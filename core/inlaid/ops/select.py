@@ -1,7 +1,7 @@
 """Operators that select a data-dependent number of elements. Their results have existential dimensions.
 
-Each is a loop program that stores the size before it writes a buffer of that size. Other operators are built from these and `take`:
-compress takes the nonzero indices of its mask, the values of unique are taken at the first occurrences.
+Each operator is a loop program that stores the size of its result before it writes the result. Other operators gather by `take` at
+indices from these: compress at the nonzero indices of its mask, the values of unique at the first occurrences.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _infer_unique(attrs: UniqueAttrs, x: Type) -> Type:
 
 
 def _unique(attrs: UniqueAttrs, x: Array) -> tuple[Array, Array, Array]:
-    """Return (first occurrences, index of the unique row of each row, counts)."""
+    """Return (index of the first occurrence of each unique row, index of the unique row of each row, counts)."""
     keys = widen_array(x)
     ranks = [np.unique(keys[:, column], return_inverse=True)[1].reshape(-1) for column in range(keys.shape[1])]
     order = np.lexsort(ranks[::-1] or [np.zeros(len(keys))])  # the last key is the primary one
@@ -191,7 +191,7 @@ def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tupl
             first_in_order(b, rows, rows, lambda row: sort_key(source[row, 0]), (keys, order, spare))
         else:
             merge_sort(b, rows, precedes, order, spare)
-        # The founder of a row is the first row equal to it, which the stable sort puts first in the group.
+        # `founder[row]` is the first row equal to `row`, which the stable sort puts first in the group.
         b.store(leader, (), 0)
         with b.loop(rows) as i:
             row = b.let(order[i], "row", (0, rows - 1))
@@ -272,7 +272,7 @@ def _infer_non_max_suppression(
 def _non_max_suppression(
     attrs: NonMaxSuppressionAttrs, boxes: Array, scores: Array, iou_threshold: Array, score_threshold: Array
 ) -> Array:
-    """Return rows (batch, class, box). Boxes are kept by descending score, unless they overlap a kept box too much."""
+    """Return rows (batch, class, box). By descending score, boxes are kept unless they overlap a kept box too much."""
     assert isinstance(attrs.max_output, int)
     boxes, scores = widen_array(boxes), widen_array(scores)
     chosen: list[tuple[int, int, int]] = []
@@ -311,7 +311,7 @@ def _overlap_arrays(a: Array, b: Array) -> Any:
 
 
 def _corners(box: list[ir.Expr], center: bool) -> list[ir.Expr]:
-    """Build the expressions of `_corner_arrays`."""
+    """Build the expressions that convert a box as `_corner_arrays` does."""
     if center:
         x, y, width, height = box
         half_width, half_height = width / 2.0, height / 2.0
@@ -321,7 +321,7 @@ def _corners(box: list[ir.Expr], center: bool) -> list[ir.Expr]:
 
 
 def _overlap(a: list[ir.Expr], b: list[ir.Expr]) -> ir.Expr:
-    """Build the expression of `_overlap_arrays`."""
+    """Build the expression of the intersection over union of two boxes; see `_overlap_arrays`."""
     height, width = (te.minimum(a[2 + k], b[2 + k]) - te.maximum(a[k], b[k]) for k in range(2))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     common = height * width

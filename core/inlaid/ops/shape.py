@@ -78,7 +78,7 @@ def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) ->
 
 
 def _unflatten(flat: Dim, shape: Sequence[Dim]) -> list[Dim]:
-    """Convert a flat index to a multi-dimensional index. The first dimension that is not 1 needs no remainder."""
+    """Convert a flat index to a multi-dimensional index. Skips the remainder for the first dimension that is not 1."""
     first = next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
     index: list[Dim] = [0] * len(shape)
     stride: Dim = 1
@@ -130,7 +130,7 @@ reshape = Operator(
 
 @dataclass(frozen=True)
 class TransposeAttrs(Attrs):
-    """`perm`: a permutation of the axes; `perm[k]` is the axis of x that becomes axis k."""
+    """`perm`: a permutation of the axes; axis `perm[k]` of x becomes axis k of the result."""
 
     perm: tuple[int, ...]
 
@@ -280,7 +280,7 @@ concat = Operator(
 
 @dataclass(frozen=True)
 class SliceAttrs(Attrs):
-    """`begin`, `end`, `strides`: per axis of extent n, the first index, the end (exclusive) and the step, which is not 0.
+    """For each axis of extent n, `begin` is the first index, `end` the exclusive end, and `strides` the non-zero step.
 
     A positive step requires 0 <= begin <= end <= n, a negative one n - 1 >= begin >= end >= -1, where -1 is before the first
     element. This is checked at run time for symbolic values.
@@ -422,7 +422,7 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
 
 
 def _source_index(mode: str, index: Dim, extent: Dim) -> Dim:
-    """Map an index, which may be out of bounds, to the index in [0, extent) of its element."""
+    """Map an index, which may be out of bounds, to the index in [0, extent) of the element that padding in `mode` puts there."""
     last = arith.add(extent, -1)
     if mode == "edge":
         return arith.minimum(arith.maximum(index, 0), last)
@@ -495,9 +495,9 @@ tile = Operator(
 
 # --- iota, sizes, after -----------------------------------------------------------------------------------------------
 #
-# Existential sizes are known only after the kernel that computes them. An operator that reads them in its attributes, not in the
-# type of an operand, takes the tensor that has them as an extra operand, a *witness*, whose elements are not read: `iota` and
-# `sizes` directly, any other operator by way of `after`, which returns its first operand unchanged.
+# Existential sizes are known only after the kernel that computes them. If an operator has such a size in its attributes but not in
+# the type of an operand, it needs an extra operand, a *witness*: a tensor that has the size and whose elements are not read. `iota`
+# and `sizes` have witness operands; any other operator uses `after`, which returns its first operand unchanged.
 
 
 @dataclass(frozen=True)

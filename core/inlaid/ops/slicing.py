@@ -1,4 +1,4 @@
-"""Slices with starts and ends computed at run time, and so with existential extents."""
+"""Slices whose starts and ends are computed at run time. Their extents are therefore existential."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from inlaid.types import TensorType, Type
 
 @dataclass(frozen=True)
 class DynamicSliceAttrs(Attrs):
-    """`axes`: the axes to slice. `strides`: the step along each, which is not 0."""
+    """`axes`: the axes to slice. `strides`: the non-zero step along each axis."""
 
     axes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -45,9 +45,9 @@ def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: 
 
 
 def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
-    """Slice as ONNX Slice does: negative starts and ends count from the end, and all are clamped to the axis.
+    """Slice as ONNX Slice does: negative starts and ends count from the end, then starts and ends are clamped to the axis.
 
-    The only difference to Python: a start before the axis is clamped to the first element for a negative stride too.
+    Unlike in Python, a start before the axis is clamped to the first element even for a negative stride.
     """
     where = [slice(None)] * x.ndim
     for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
@@ -56,7 +56,7 @@ def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Arra
 
 
 def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
-    """Return the first index of a slice of an axis and the number of its elements. `limits` are the starts and the ends."""
+    """Return the first index and the number of elements of a slice of an axis. `limits` are the starts and the ends."""
     high = arith.wrap(extent) if stride > 0 else arith.add(extent, -1)
     begin, end = (
         te.minimum(te.maximum(positive_index(buffer[number], extent), low), high)  # this order is correct for an empty axis
@@ -67,7 +67,7 @@ def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride:
 
 
 def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the index of the source of an element of the result."""
+    """Return the index in x of the element at index `at` of the result."""
     steps = dict(zip(attrs.axes, attrs.strides, strict=True))
     return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
 

@@ -26,11 +26,11 @@ from inlaid.types import TensorType, TupleType, Type
 COLUMNS = 16
 """Maximum number of columns that are searched together: the maximum number of keys in a vector."""
 FEW_WANTED = 128
-"""Maximum number of elements per column for which the heaps of those columns fit the first-level cache."""
+"""Maximum number of wanted elements per column for which `COLUMNS` heaps fit the first-level cache."""
 
 Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
-"""Emits statements that store in a 0-d bool buffer whether the first of two elements, given by index, must precede the second. The
-order is strict: of equal elements neither must."""
+"""Comparison `precedes(b, i, j, result)`: emits statements that store in the 0-d bool buffer `result` whether element i must
+precede element j. The order is strict: of equal elements, neither precedes the other."""
 
 
 def before(a: ir.Expr, b: ir.Expr) -> ir.Expr:
@@ -43,7 +43,7 @@ def before(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def merge_sort(b: Builder, count: Dim, precedes: Precedes, order: ir.Buffer, spare: ir.Buffer) -> None:
-    """Emit an argsort: store the indices 0 ... count - 1 in `order`, sorted. `order` and `spare` are int64, at least that long.
+    """Emit an argsort: store the indices 0 ... count - 1 in `order`, sorted. `order` and `spare` are int64, size >= `count`.
 
     Runs of `width` elements are merged pairwise from `order` into `spare` and copied back, for widths 1, 2, 4, ...
     """
@@ -82,7 +82,7 @@ def _choose(
     order: ir.Buffer,
     take_right: ir.Buffer,
 ) -> None:
-    """Store whether the next element comes from the right run: the left run is exhausted, or the right run's head precedes."""
+    """Store whether the right run has the next element: the left run is exhausted, or the right run's head precedes the left's."""
     middle, end = ends
     last = order.shape[0] - 1
     b.store(take_right, (), left[()] >= middle)
@@ -106,8 +106,8 @@ def stable_argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
 
 @dataclass(frozen=True)
 class TopkAttrs(Attrs):
-    """`k`: the number of elements. `axis`: the axis to select along. `largest`: whether to select the largest, else the
-    smallest."""
+    """`k`: the number of elements. `axis`: the axis to select along. `largest`: whether to select the largest elements instead of
+    the smallest."""
 
     k: Dim
     axis: int
@@ -141,7 +141,7 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
         wanted = attrs.k
         if not (isinstance(wanted, int) and isinstance(count, int)):
             wanted = b.let(arith.wrap(wanted), "k", (0, count))
-        # Adjacent columns are searched together, as many as have heaps that fit the first-level cache.
+        # Adjacent columns are searched together if their heaps fit the first-level cache.
         beside = x.shape[-1] if axis + 1 < len(x.shape) else 1
         most = COLUMNS if isinstance(wanted, int) and wanted <= FEW_WANTED else 1
         most = min(most, beside) if isinstance(beside, int) else most

@@ -16,11 +16,11 @@ UNROLLED = 16
 
 States = tuple[Expr, ...]
 Step = Callable[[Expr, States, States], tuple[Expr, States]]
-"""(position: 0-d int64, slices at that position, states) -> (output, new states)."""
+"""A step function: (position: 0-d int64, slices at that position, states) -> (output, new states)."""
 
 
 def item(x: Expr, index: int) -> Expr:
-    """Take x[index] along the first axis."""
+    """Return x[index] along the first axis."""
     return squeeze(slice_axis(x, 0, index, index + 1), 0)
 
 

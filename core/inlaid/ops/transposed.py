@@ -22,15 +22,15 @@ from inlaid.ops.window import Axis, window_axes
 from inlaid.types import TensorType, Type, from_numpy
 
 MANY = 64
-"""Number of output channels that justify a separate convolution: they fill several vectors on any target."""
+"""Minimum number of output channels for a separate convolution: they fill several vectors on any target."""
 MUCH = 1.1
 """Maximum ratio of computed to kept elements for which phases share convolutions."""
 
 
 @dataclass(frozen=True)
 class ConvTransposeAttrs(ConvAttrs):
-    """As of `conv`, but `pads` crop the output; a negative pad after an axis extends it. `output_padding`: the number of elements
-    added after each spatial axis of the output."""
+    """The attributes of `conv`, except that `pads` crop the output and a negative pad after an axis extends it. `output_padding`:
+    the number of elements added after each spatial axis of the output."""
 
     output_padding: tuple[Dim, ...] = ()
 
@@ -103,7 +103,7 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
 class _Group:
     """Phases of an axis that share a convolution: their outputs read the same number of inputs at the same offset. Output `q` of
     phase `r` is element `q * stride + r` of the whole output; it reads input `q - shift - j * dilation` by tap `j` of the phase's
-    taps, for `j < count`. `taps` are the taps of all phases in turn, in descending order; None for all taps."""
+    taps, for `j < count`. `taps` lists the taps phase by phase, in descending order; None: all taps."""
 
     phases: tuple[int, ...]
     taps: tuple[int, ...] | None
@@ -136,7 +136,7 @@ class _PhasedAxis:
 
 
 def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_Group, ...]:
-    """Group the phases that have taps: element `y` of the whole output reads input `i` by tap `k` if `y = i * stride + k *
+    """Group the phases that have taps. Element `y` of the whole output reads input `i` by tap `k` if `y = i * stride + k *
     dilation`. Phases are counted from element `begin` of the whole output."""
     if stride == 1 or not isinstance(kernel, int):
         return (_Group((0,), None, kernel, 0, dilation),)
@@ -219,7 +219,7 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
 
 
 def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) -> bool:
-    """Test whether to compute only kept elements: this needs no more convolutions, or saves enough with many channels."""
+    """Test whether to use the `exact` axes: they need no more convolutions, or with many channels compute far fewer elements."""
     if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
     whole, kept = (

@@ -23,7 +23,7 @@ class UnfoldAttrs(WindowAttrs):
 
 
 def _windows(attrs: UnfoldAttrs, shape: tuple[Dim, ...]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
-    """Return the windows along each dimension, and their number."""
+    """Return the window along each spatial dimension, and the number of its positions along each."""
     axes = window_axes(attrs, attrs.kernel)
     return axes, window_shape(shape[2:], axes)
 

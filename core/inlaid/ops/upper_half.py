@@ -1,6 +1,6 @@
 """The upper half of a 64-bit product: the form of `multiply_fixed` for vector targets.
 
-All but one product and one sum is computed in 32 bits. Only the pass `inlaid.passes.fixed_products` builds it.
+One product and one sum are 64-bit, the rest is 32-bit. Only the pass `inlaid.passes.fixed_products` builds this operator.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _BELOW = -(1 << 31)
 
 @dataclass(frozen=True)
 class HighAttrs(Attrs):
-    """`axis`: the axis of 1-d operands. `low`: a constant added to the product. `away`: whether `low` - 2^31 is added to a negative
-    product."""
+    """`axis`: the axis of 1-d operands. `low`: a constant added to the product. `away`: whether `low` - 2^31, instead of `low`, is
+    added to a negative product."""
 
     low: int
     axis: int = 0
@@ -59,7 +59,7 @@ def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Te
         low: ir.Operand = attrs.low
         if attrs.away:
             below = (product >> _SIGN) & _BELOW
-            # One instruction, as they have no bits in common.
+            # An OR is one instruction; `below` and `low` have no bits in common.
             low = below + low if attrs.low & _BELOW else below | low
         return (te.cast((product + low) >> HALF_BITS, "int32") + read(added)) >> read(shift)
 

@@ -1,7 +1,7 @@
 """Sliding windows, shared by convolution and pooling.
 
 Data has shape (N, C, spatial...). Along each spatial dimension, the window at output position `o` reads the inputs `o * stride + k
-* dilation - before` for k in [0, kernel). `pads` are the paddings before all axes, then those after.
+* dilation - before` for k in [0, kernel). `pads` are the paddings before all axes, then the paddings after them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Axis:
         return (self.kernel - 1) * self.dilation + 1
 
     def positions(self, extent: Dim, what: str = "the number of windows") -> Dim:
-        """Return the number of windows over an extent; errors call it `what`. It must be >= 1, which is a precondition of the call.
-        Raises ValueError if it cannot be."""
+        """Return the number of windows over an extent. `what` names the number in errors. The call gets the precondition that the
+        number is >= 1. Raises ValueError if the precondition cannot hold."""
         room = extent + self.before + self.after - self.span
         count = arith.unwrap(arith.simplify(room // self.stride + 1))
         what = f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})"
@@ -54,7 +54,7 @@ class Axis:
 
 
 def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
-    """Return the attributes by spatial dimension, with defaults. Raises ValueError if their number or sign is wrong."""
+    """Return one `Axis` per spatial dimension, with defaults for empty attributes. Raises ValueError for invalid attributes."""
     rank = len(kernel)
     strides = attrs.strides or (1,) * rank
     dilations = attrs.dilations or (1,) * rank

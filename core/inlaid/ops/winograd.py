@@ -3,8 +3,8 @@
 The algorithm and the matrices for tiles of 2 and 4 are those of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
 (CVPR 2016): a tile of m x m outputs of a 3 x 3 window takes (m + 2)^2 products per pair of channels instead of 9 m^2.
 
-It is exact in integers, whose sums wrap modulo 2^32. Matrices with fractions are scaled to integers, which scales results by a
-known factor: its odd part is divided out by the inverse modulo 2^32, its power of two by a shift.
+The algorithm is exact for integers with sums modulo 2^32. Matrices with fractions are scaled to integers, which scales results by
+a known factor. The factor's odd part is divided out by its inverse modulo 2^32, its power of two by a shift.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ TRANSFORMS = {
         outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
     ),
 }
-"""Transforms by `m`, the number of outputs along a side of a tile."""
+"""Transforms, keyed by `m`, the number of outputs along a side of a tile."""
 
 
 INTEGER = "int16"
-"""The type of data and weights in integers; sums are int32."""
+"""The dtype of integer data and weights; sums are int32."""
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """Integral `transforms`. Their results, times `inverse` modulo 2^32, are exact results times 2^`shift`."""
+    """Integer `transforms`. Results computed with them, times `inverse` modulo 2^32, are the exact results times 2^`shift`."""
 
     transforms: Transforms
     inverse: int
@@ -83,7 +83,7 @@ class Scaled:
 
 @cache
 def scaled_transforms(tile: int) -> Scaled:
-    """The transforms of a tile for integers: each row of `weights` times what makes it integral, and `outputs` to match."""
+    """Return transforms of a tile for integers: each row of `weights` is scaled to integers, and `outputs` is scaled to match."""
     given = TRANSFORMS[tile]
     factors = [math.lcm(*(Fraction(value).limit_denominator(99).denominator for value in row)) for row in given.weights]
     whole = math.lcm(*factors)
@@ -95,7 +95,7 @@ def scaled_transforms(tile: int) -> Scaled:
 
 
 def is_exact(weights: Array, tile: int, data: int, result: int) -> bool:
-    """Whether the convolution of int16 by tiles gives exact sums, for data and results of at most these magnitudes."""
+    """Test whether int16 tiles give exact sums, for absolute values of the data up to `data` and of the result up to `result`."""
     scaled = scaled_transforms(tile)
     reach = max(sum(map(abs, row)) for row in scaled.transforms.inputs) ** 2 * data
     limit = np.iinfo(INTEGER).max
@@ -104,14 +104,14 @@ def is_exact(weights: Array, tile: int, data: int, result: int) -> bool:
 
 @dataclass(frozen=True)
 class WinogradAttrs(WindowAttrs):
-    """`pads`: as of `conv`. `tile`: the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
+    """`pads`: as in `conv`. `tile`: the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
 
     tile: int = 4
 
 
 def transform_weights(weights: Array, tile: int) -> Array:
-    """Transform the weights (O, C, 3, 3) of a convolution to those of `winograd_conv`, (tile + 2, tile + 2, C, O): integers
-    exactly, floats in float64, rounded once."""
+    """Transform weights (O, C, 3, 3) of a convolution to weights (tile + 2, tile + 2, C, O) of `winograd_conv`. Integers are exact;
+    floats are computed in float64 and rounded once."""
     return _transformed(weights, tile).astype(weights.dtype)
 
 
@@ -270,6 +270,6 @@ winograd_conv = Operator(
     inputs=("x", "u"),
 )
 """Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow floats are cast to
-float32 as they are read. Both may be int16; sums in int32 are then exact where `is_exact` says so."""
+float32 as they are read. x and u may both be int16; int32 sums are then exact if `is_exact` holds."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

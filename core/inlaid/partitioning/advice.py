@@ -1,6 +1,6 @@
-"""Explains what keeps regions apart, and what would change if a target accepted an operator that it rejects.
+"""Explains why regions are not merged, and what would change if a target accepted an operator that it rejects.
 
-Regions are recounted by the rule of `outline` with other targets for some operators, on operator numbers only.
+Recounts regions by the rule of `outline` after some operators have changed their targets. Works on operator numbers only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
 
 LONGEST_PATH = 3
-"""Greatest number of operators between two regions that are reported as keeping the regions apart."""
+"""Maximum number of operators on a path between two regions. A change that merges regions farther apart is not evaluated."""
 MOST = 64
-"""Greatest number of changes that are evaluated, since each needs a traversal of the model."""
+"""Maximum number of changes to evaluate. Each change needs a traversal of the model."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Number of regions, and the bytes that cross their borders, once per region that reads them."""
+    """Number of regions, and of bytes that cross their borders. A value counts once for each region that reads it."""
 
     regions: int
     crossing: int
@@ -34,7 +34,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Change:
-    """Effect of a target accepting more: the operators by number, and the counts `before` and `after`."""
+    """Effect if `target` accepted more operators: the operators by number, and the counts `before` and `after`."""
 
     target: int
     operators: tuple[int, ...]
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Border:
-    """Why a region is not merged with an earlier one of its target: a path of operators, by number, between them."""
+    """A path of operators, by number, that keeps two regions of one target apart, `earlier` and `later`."""
 
     earlier: str
     later: str
@@ -53,10 +53,10 @@ class Border:
 
 @dataclass(frozen=True)
 class Flow:
-    """The operators of a placed function, by number. `homes` are their target numbers, `names` their names, `regions` their
-    regions. `reads` are the operators of the same scope that each one reads. `values` are triples of source (-1: the host), bytes
-    and readers. `rejected` has the targets that reject each operator. `plain` means that there is no control flow between
-    operators, so that the counts are exact."""
+    """The operators of a placed function, by number: `homes` has their target numbers, `names` their names, `regions` their
+    regions, and `rejected` the targets that reject them. `reads` has the operators of the same scope that each operator reads.
+    `values` are triples of source (-1: the host), bytes and readers. If `plain`, no control flow is between operators, and the
+    counts are exact."""
 
     homes: tuple[int, ...]
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ class Flow:
         )
 
     def levels(self, homes: Sequence[int]) -> list[int]:
-        """The level of each operator: the greatest number of borders on a path to it."""
+        """Return the level of each operator: the greatest number of borders on a path to it."""
         found: list[int] = []
         for number, sources in enumerate(self.reads):
             home, level = homes[number], 0
@@ -115,11 +115,11 @@ class Flow:
 
     @cached_property
     def now(self) -> Counted:
-        """The counts of the current placement."""
+        """Counts of the current placement."""
         return self.count(self.homes)
 
     def change(self, target: int, operators: Iterable[int]) -> Change | None:
-        """The effect of a target accepting some operators as well; None if there is none."""
+        """Return the effect if a target accepted some operators as well; None if the counts would not improve."""
         moved = tuple(operators)
         homes = list(self.homes)
         for number in moved:
@@ -131,7 +131,7 @@ class Flow:
         return Change(target, moved, self.now, after) if better else None
 
     def borders(self) -> Iterator[Border]:
-        """For each region that follows another one of its target, a path that keeps them apart."""
+        """Yield, for each region that follows another region of its target, a path that keeps the two apart."""
         levels = self.levels(self.homes)
         seen: set[str] = set()
         for number, later in enumerate(self.regions):
@@ -147,7 +147,7 @@ class Flow:
                 yield Border(self.regions[latest], later, tuple(reversed(path)))
 
     def _latest(self, number: int, levels: Sequence[int]) -> int | None:
-        """The operator of the greatest level that an operator reads."""
+        """Return the operator with the greatest level among those that operator `number` reads."""
         return max(self.reads[number], key=lambda source: (levels[source], -source), default=None)
 
 
@@ -157,8 +157,8 @@ def _plain(function: ir.Function) -> bool:
 
 
 def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
-    """Evaluate what changes if a target accepts all operators of a name that it rejects, or the few between two of its regions;
-    greatest effect first. At most `MOST` changes are evaluated, those of many operators first."""
+    """Evaluate changes: a target accepts all operators of a name that it rejects, or the few operators between two of its regions.
+    Returns improvements, greatest first. Evaluates at most `MOST` changes, those of many operators first."""
     if not flow.plain:
         return ()
     sets: dict[tuple[int, tuple[int, ...]], None] = {}

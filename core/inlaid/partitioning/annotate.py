@@ -1,6 +1,6 @@
-"""Annotates a function with each target's claims, and with the reasons for what a target rejects.
+"""Annotates a function with each target's claims, and with the reasons why a target rejects operators.
 
-A claim is an operator that a target accepts, or several that match one of its composite patterns. A composite has one result:
+A claim is an operator that a target accepts, or several operators that match a composite pattern. A composite has one result:
 values computed inside it must not be read outside, so that outlining it cannot create a cycle.
 """
 
@@ -25,8 +25,8 @@ from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 @dataclass(frozen=True)
 class Candidate:
-    """A target that may get operators, with its rules, supported dtypes by name, and requantisation. `plugin` is the name of its
-    plugin."""
+    """A target to place operators on, with its rules, supported dtypes by name, and requantisation. `plugin` is the name of the
+    plugin that provides it."""
 
     target: Target
     rules: tuple[OpRule, ...]
@@ -37,12 +37,12 @@ class Candidate:
 
     @cached_property
     def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
-        """The rules for composites, with their patterns."""
+        """Rules for composites, with their patterns."""
         return tuple((rule, rule.pattern) for rule in self.rules if isinstance(rule.pattern, Pattern))
 
     @cached_property
     def by_name(self) -> Mapping[str, tuple[OpRule, ...]]:
-        """The rules for single operators, by operator name."""
+        """Rules for single operators, by operator name."""
         found: dict[str, tuple[OpRule, ...]] = {}
         for rule in self.rules:
             if isinstance(rule.pattern, str):
@@ -50,7 +50,7 @@ class Candidate:
         return found
 
     def judge(self, call: ir.Call) -> Verdict:
-        """The verdict of the rules on one operator. Raises `PluginError` if a rule fails."""
+        """Return the verdict of the rules on one operator. Raises `PluginError` if a rule fails."""
         assert isinstance(call.callee, Operator)
         unfit = _unfit(call, self)
         if unfit is not None:
@@ -66,8 +66,8 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Calls that a target accepts as a unit. `target` is its number; `members` are the calls, starting with the one that computes
-    the result; `composite` is the rule that they match, None for a single operator."""
+    """Calls that a target accepts as a unit. `target` is the target's number; `members` are the calls, starting with the one that
+    computes the result; `composite` is the rule that the calls match, None for a single operator."""
 
     target: int
     members: tuple[ir.Call, ...]
@@ -76,14 +76,14 @@ class Claim:
 
     @property
     def root(self) -> ir.Call:
-        """The call that computes the result."""
+        """Call that computes the result."""
         return self.members[0]
 
 
 @dataclass(frozen=True)
 class Annotated:
-    """The claims on a `function`. `calls` are its operator calls in topological order. `verdicts` have the verdict of every target,
-    in order, by id of the call; a call counts as accepted if any claim of the target contains it. `claims` are in the order of
+    """The claims on a `function`. `calls` are its operator calls in topological order. `verdicts` maps the id of a call to the
+    verdicts of all targets, in order; a target accepts a call if any of its claims contains the call. `claims` are in the order of
     their roots."""
 
     function: ir.Function
@@ -94,12 +94,12 @@ class Annotated:
 
 
 def targeted(expr: ir.Expr) -> bool:
-    """Whether an expression is an operator call that runs on a target, rather than in the plan."""
+    """Test whether an expression is an operator call that runs on a target. Planned operators run in the executor instead."""
     return isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) and not expr.callee.planned
 
 
 def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotated:
-    """Find what each target accepts of a function, and the reasons for the rest."""
+    """Find the claims of each target on a function, and the reasons why targets reject operators."""
     scopes = analyse(function)
     calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and targeted(node))
     verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
@@ -145,8 +145,8 @@ def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
 
 
 def _also(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
-    """Extend a rejection by further reasons. A missing rule for the single operator, or a dtype that the target computes only
-    inside of composites, is dropped if there are reasons of composites."""
+    """Extend a rejection by the reasons of composites, if any. These replace the reason that the target has no rule for the single
+    operator, or does not support an element type, as the target may support both in composites."""
     if not reasons:
         return reject
     first = () if reject.reason in (_no_rule(call).reason, _unfit(call, candidate)) else (reject.reason,)
@@ -171,7 +171,7 @@ def _mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
 
 
 def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match]]:
-    """The composites of a target that match and end at a call."""
+    """Return the composites of a target that match and end at a call."""
     assert isinstance(call.callee, Operator)
     found = []
     for rule, pattern in candidate.composites:
@@ -198,8 +198,8 @@ def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: S
 
 
 def _stored_types(found: Match) -> Iterator[Type]:
-    """The types of a composite's operands and results. Types computed inside are up to the hardware. So are those of constants,
-    which a code generator can convert, except operands of products, such as weights."""
+    """Yield the types that a target must support to run a composite: of its result, and of its operands, including constant
+    operands of products, such as weights. A code generator can convert other constants. Types of inner values do not matter."""
     inside = {id(call) for call in found.calls}
     for call in found.calls:
         assert isinstance(call.callee, Operator)
@@ -212,7 +212,7 @@ def _stored_types(found: Match) -> Iterator[Type]:
 
 
 def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
-    """A rule's verdict, with a condition that is provably true or false resolved."""
+    """Return the verdict of a rule. A condition that is provably true or false is resolved."""
     verdict: Verdict = Accept()
     if rule.predicate is not None:
         calls = subject.calls if isinstance(subject, Match) else (subject,)
@@ -235,12 +235,12 @@ def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verd
 
 
 def nodes_of(calls: Sequence[ir.Call]) -> tuple[str, ...]:
-    """The source nodes of calls, in order."""
+    """Return the source nodes of calls, in order."""
     return tuple(dict.fromkeys(str(call.span) for call in calls if call.span is not None))
 
 
 def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
-    """A member other than the first whose value is read outside of the members, or that is in another scope."""
+    """Return a member whose value is read outside of the members, or that is in another scope than the first; None without one."""
     inside: dict[int, ir.Expr] = {id(call): call for call in members}
     inner_uses: dict[int, int] = {}
     wiring: dict[int, ir.Call] = {}
@@ -262,13 +262,13 @@ def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
 
 
 def named(call: ir.Call) -> str:
-    """An operator's name and source node, for messages."""
+    """Return an operator's name and source node, for messages."""
     assert isinstance(call.callee, Operator)
     return f"{call.callee.name} at {call.span}" if call.span is not None else call.callee.name
 
 
 def _unfit(call: ir.Call, candidate: Candidate) -> str | None:
-    """The reason why the target does not support the call's types, None if it does."""
+    """Return the reason why the target does not support the call's types; None if it does."""
     for type_ in (*(arg.type for arg in call.args), call.type):
         reason = _type_unfit(type_, candidate)
         if reason is not None:

@@ -1,7 +1,7 @@
 """Inserts conversions at region borders for the storage forms that targets ask for.
 
-A code generator may ask for an input or a result in another layout, or as integers with a scale. The value is then converted
-outside of the region, by a conversion region, but not between regions that use the same form.
+A code generator may ask for an input or a result in another layout, or as integers with a scale. A separate conversion region then
+converts the value. Between regions that use the same form, no conversion is inserted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PLAIN = Border()
 
 @dataclass(frozen=True)
 class Bordered:
-    """A partitioned module whose region functions take and return stored forms. `of` has the borders of regions that ask for any,
-    `inside` the original functions of those regions."""
+    """A partitioned module whose region functions take and return stored forms. For each region that asks for storage forms, `of`
+    has its borders and `inside` its original function."""
 
     partitioned: Partitioned
     of: dict[str, Borders]
@@ -41,7 +41,7 @@ class Bordered:
 def with_borders(
     partitioned: Partitioned, candidates: Sequence[Candidate], ask: Callable[[str, ir.Function, int], Borders | None]
 ) -> Bordered:
-    """Insert conversions where regions ask for storage forms. `ask` gets a region's name, function and target. Raises
+    """Insert conversions where regions ask for storage forms. `ask(name, function, target)` returns the borders of a region. Raises
     `CompileError` if no target accepts a conversion."""
     module = partitioned.module
     borders = {name: found for name, target in partitioned.regions.items() if (found := ask(name, module[name], target))}
@@ -71,7 +71,7 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
 
 
 def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
-    """A region's function on stored forms: decode the inputs, compute, encode the results."""
+    """Build a region's function on stored forms: decode the inputs, compute, encode the results."""
     params = [ir.var(p.name, _stored_type(p.type, b), p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
     given = [decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
     body = substitute(function.body, dict(zip(function.params, given, strict=True)))
@@ -137,7 +137,7 @@ def _stored_type(type_: Type, border: Border) -> Type:
 
 
 def stored_type(tensor: TensorType, border: Border) -> TensorType:
-    """The type of a tensor's buffer at a border. Raises `PluginError` for a border that does not fit."""
+    """Return the type of a tensor's buffer at a border. Raises `PluginError` for a border that does not fit the tensor."""
     if border.scale and not tensor.dtype.is_float:
         raise PluginError(f"a border with a scale needs a float tensor, got {tensor!r}")
     for axis, _ in border.layout.blocks:
@@ -152,17 +152,17 @@ def _tensor(type_: Type) -> TensorType:
 
 
 def _shape(type_: Type, axis: int) -> tuple[int, ...]:
-    """The shape of a tensor whose axis is split into blocks; other sizes may be symbolic."""
+    """Return the shape of a tensor that is split into blocks along `axis`. Only other axes may be symbolic."""
     shape = _tensor(type_).shape
     if axis >= len(shape) or not isinstance(shape[axis], int):
-        raise PluginError(f"a border with blocks along axis {axis} needs a static size there, got {type_!r}")
+        raise PluginError(f"a border with blocks along axis {axis} requires a static size of the axis, got {type_!r}")
     return shape  # type: ignore[return-value]
 
 
 @dataclass
 class _Converter:
-    """Rewrites functions that call regions. `stored` maps a value, by id, to the region result that it was decoded from and its
-    border; `made` are existing conversions, for reuse."""
+    """Rewrites functions that call regions. `stored` maps the id of a value to its border and the region result that it was decoded
+    from; `made` has the existing conversions, for reuse."""
 
     candidates: Sequence[Candidate]
     borders: dict[str, Borders]
@@ -204,7 +204,7 @@ class _Converter:
         return self._region(source, border, lambda param: encode(decode(param, value.type, held), border))
 
     def _from(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
-        """Convert a border's stored form to a value."""
+        """Convert the stored form at a border to a value."""
         if border == PLAIN:
             return result
         value = self._region(result, PLAIN, lambda param: decode(param, type_, border))

@@ -16,7 +16,7 @@ from inlaid.types import FunctionType
 
 @dataclass(frozen=True)
 class Composed:
-    """A function whose composites are calls of global functions, `composites` by name. `claims` are by id of the wrapping call."""
+    """A function whose composites are calls of global functions, `composites` by name. `claims` has claims by id of the call."""
 
     function: ir.Function
     claims: Mapping[int, Claim]
@@ -56,7 +56,7 @@ def _call(claim: Claim, name: str, functions: dict[str, ir.Function], made: Mapp
 
 
 def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
-    """A claim as a separate function, and the values that it reads from outside. Constants stay inside."""
+    """Convert a claim to a function. Returns the function and the values that it reads from outside. Constants stay inside."""
     inside = {id(call) for call in claim.members}
     memo: dict[int, ir.Expr] = {}
     params: list[ir.Var] = []
@@ -84,7 +84,7 @@ def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
 
 
 def alone(function: ir.Function, claim: Claim) -> ir.Function:
-    """A function that consists of one claim, with a composite wrapped as in a region."""
+    """Return a function that consists of one claim, with a composite wrapped as in a region."""
     if claim.composite is None:
         return function
     inner, inputs = enclosed(claim)
@@ -92,7 +92,7 @@ def alone(function: ir.Function, claim: Claim) -> ir.Function:
 
 
 def dissolve(function: ir.Function, composites: Mapping[str, ir.Function] = MappingProxyType({})) -> ir.Function:
-    """Inline composites: those with a function literal as callee, and global ones by name. Returns the same object if there are
+    """Inline composites: calls of a function literal, and calls of `composites` by name. Returns the same object if there are
     none."""
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:

@@ -1,4 +1,4 @@
-"""Merges loops and branches that consist of regions of one target into regions, to remove host steps between them."""
+"""Merges a loop or branch that consists of regions of one target into one region, to remove host steps between the regions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Known = dict[int, ir.Expr]
 
 
 def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: Collection[int]) -> Partitioned:
-    """Merge loops and branches into regions, if they consist of regions of one target that is in `loops` or, with branches, in
-    `branches`. The merged region keeps the name of the first. A whole function that contains branches and only regions of one
-    target is merged as well.
+    """Merge each loop or branch that consists of regions of one target into one region. The target must be in `loops` for a loop,
+    in `branches` for a branch, and in both for a loop with branches. The merged region has the name of its first region. A whole
+    function that contains branches, and only regions of one target, is merged as well.
 
-    Not merged: loops that compute sizes, that is, with states of varying shape or stacked outputs of data-dependent length; and
-    branches that compute sizes, or whose arms check sizes, since only the taken arm may check.
+    A loop is not merged if it computes sizes: a state varies in shape, or a stacked output has a data-dependent length. A branch is
+    not merged if it computes sizes, or if its arms check sizes, since only the taken arm may check.
     """
     guarded = {name for guard in partitioned.guards for name in (guard.region, *guard.regions)}
     mine = {name: target for name, target in partitioned.regions.items() if name not in guarded}
@@ -41,8 +41,8 @@ def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: C
 
 @dataclass
 class _Absorber:
-    """`functions` are those of the module; `regions` has the targets of regions that can be merged; `merged` has the names of
-    regions that contain merged ones."""
+    """Merges regions. `functions` are the functions of the module; `regions` maps the regions that can be merged to their targets;
+    `merged` maps the name of a merged region to the region that contains it."""
 
     functions: dict[str, ir.Function]
     regions: dict[str, int]
@@ -74,8 +74,8 @@ class _Absorber:
         return changed
 
     def _whole(self, scope: Scope, scopes: Scopes) -> list[str]:
-        """The regions that make up a whole function, if they can be merged. Empty without a branch, since they are one region
-        already."""
+        """Return the regions that make up a whole function, if they can be merged. Empty for a function without a branch, since its
+        regions are already one."""
         if not any(isinstance(expr, ir.If) for expr in scope.order):
             return []
         names = self._names(scope, scopes)
@@ -83,7 +83,7 @@ class _Absorber:
         return names if names and tensors and self.regions[names[0]] in self.branches else []
 
     def _found(self, root: Scope, scopes: Scopes) -> dict[int, ir.Call]:
-        """Calls of merged regions for the outermost loops and branches that can be merged."""
+        """Return calls of merged regions for the outermost loops and branches that can be merged, by id."""
         found: dict[int, ir.Call] = {}
         waiting = [root]
         while waiting:
@@ -145,7 +145,7 @@ class _Absorber:
         build: Callable[[_Known, Sequence[ir.Var]], ir.Expr],
         read: Sequence[ir.Expr],
     ) -> ir.Call:
-        """Merge several regions and return the call of the result on the given values. `build` makes the body from the parameters;
+        """Merge several regions. Returns the call of the merged region on `given`. `build` makes its body from the parameters;
         `read` are the given values that the inner regions read directly."""
         name, *others = names
         self.merged.update(dict.fromkeys(others, name))
@@ -156,7 +156,7 @@ class _Absorber:
         return call_by_name(name, self.functions[name], given)
 
     def _names(self, scope: Scope, scopes: Scopes, arm: bool = False) -> list[str] | None:
-        """The regions, of one target, that make up a scope; None if it contains anything else."""
+        """Return the regions, of one target, that make up a scope; None if the scope contains anything else."""
         names: list[str] = []
         for expr in scope.order:
             match expr:
@@ -174,20 +174,20 @@ class _Absorber:
         return names if len({self.regions[name] for name in names}) <= 1 else None
 
     def _chosen(self, choice: ir.If, scopes: Scopes) -> list[str] | None:
-        """The regions that make up the arms of a branch; None if it cannot be merged."""
+        """Return the regions that make up the arms of a branch; None if the branch cannot be merged."""
         if isinstance(choice.condition, ir.Constant) or ir.introduced_sizes(choice) or not all(map(_is_tensor, _types(choice))):
             return None
         found = [self._names(arm, scopes, arm=True) for arm in scopes.branches(choice)]
         return None if None in found else [name for names in found for name in names or ()]
 
     def _suits(self, name: str, arm: bool) -> bool:
-        """Whether a region can be merged: it computes no sizes and, in an arm, checks none."""
+        """Test whether a region can be merged: it computes no sizes and, in an arm, checks no sizes."""
         if name not in self.regions or any(map(ir.introduced_sizes, ir.post_order(self.functions[name].body))):
             return False
         return not arm or not conditions_of(region_operators(self.functions[name]))
 
     def _inlined(self, scope: Scope, scopes: Scopes, done: _Known) -> ir.Expr:
-        """The result of a scope with the calls of regions inlined. `done` has the expressions known so far."""
+        """Return the result of a scope with the calls of regions inlined. `done` has the expressions known so far."""
         for expr in scope.order:
             if isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.GlobalVar)
@@ -204,19 +204,19 @@ class _Absorber:
 
 
 def _items(value: ir.Expr) -> list[ir.Expr]:
-    """The items of a tuple, or the value itself."""
+    """Return the items of a tuple, or the value itself in a list."""
     return (
         [ir.tuple_item(value, index) for index in range(len(value.type.fields))] if isinstance(value.type, TupleType) else [value]
     )
 
 
 def _types(value: ir.Expr) -> tuple[Type, ...]:
-    """The types of the items."""
+    """Return the types of the items."""
     return value.type.fields if isinstance(value.type, TupleType) else (value.type,)
 
 
 def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
-    """The values that scopes, including arms of branches in them, read from outside."""
+    """Return the values that scopes, including arms of branches in them, read from outside."""
     every = list(roots)
     for scope in every:
         every += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
@@ -227,7 +227,7 @@ def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
 
 
 def _sizes_known(loop: ir.Loop, body: ir.Function, given: Sequence[ir.Expr]) -> bool:
-    """Whether all values are tensors whose sizes are determined by the loop's inputs."""
+    """Test whether all values of a loop are tensors whose sizes are determined by the loop's inputs."""
     assert isinstance(loop.type, TupleType) and isinstance(body.body.type, TupleType)
     results = loop.type.fields
     if not results or not all(_is_tensor(type_) for type_ in (*(item.type for item in given), *results)):

@@ -18,14 +18,14 @@ from inlaid.types import TensorType, TupleType, Type
 
 @dataclass
 class CostModel:
-    """Predicts time from the plugin's figures, or else by a roofline (Williams et al., CACM 2009): the greater of the time for
-    arithmetic and the time to read operands and write results. Operations are counted in the operator's loop nest."""
+    """Predicts time from the plugin's figures or, without them, by a roofline (Williams et al., CACM 2009): the greater of the time
+    for arithmetic and the time to read operands and write results. Operations are counted in the operator's loop nest."""
 
     capabilities: tuple[Capabilities, ...]
     _operations: dict[Any, int] = field(default_factory=dict)
 
     def seconds(self, claim: Claim) -> float:
-        """Predicted seconds of a claim on its target."""
+        """Predict the seconds of a claim on its target."""
         if claim.verdict.seconds is not None:
             return claim.verdict.seconds
         target = self.capabilities[claim.target]
@@ -36,12 +36,12 @@ class CostModel:
         return roofline(sum(map(self.operations, claim.members)), moved, target)
 
     def transfer(self, target: int, size: int) -> float:
-        """Seconds to move `size` bytes between the host and a target's memory, one way."""
+        """Predict the seconds to move `size` bytes between the host and a target's memory, one way."""
         link = self.capabilities[target].link
         return link.latency + size / link.bandwidth
 
     def operations(self, call: ir.Call) -> int:
-        """Arithmetic operations of a call; a multiply-add counts as two."""
+        """Count the arithmetic operations of a call. A multiply-add counts as two."""
         assert isinstance(call.callee, Operator)
         key = (call.callee, call.attrs, tuple(repr(arg.type) for arg in call.args))
         if key not in self._operations:
@@ -50,7 +50,7 @@ class CostModel:
 
 
 def byte_size(type_: Type) -> int:
-    """Size of a value in bytes; 0 if it is not an array."""
+    """Return the size of a value in bytes; 0 if the value is not an array."""
     match type_:
         case TensorType(shape=shape, dtype=dtype) if dtype.kind != "string":
             return arith.size_hint(arith.product(shape)) * dtype.bytes
@@ -60,7 +60,7 @@ def byte_size(type_: Type) -> int:
 
 
 def _operations(call: ir.Call) -> int:
-    """Operations counted in the operator's loops; one per element if it has none."""
+    """Count the operations in the operator's loops; one per element of the result if the operator has no loops."""
     assert isinstance(call.callee, Operator)
     elements = byte_size(call.type)
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]

@@ -1,4 +1,4 @@
-"""Builds the report of a partitioned model: placement with reasons, costs, and what would change the placement."""
+"""Builds the report of a partitioned model: placement with reasons, costs, and changes that would improve it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explain(
     measured: Mapping[str, float] = MappingProxyType({}),
     stored: Partitioned | None = None,
 ) -> Report:
-    """Report on a partitioned module, with predicted costs if a cost model is given, and `measured` seconds by region name.
+    """Build the report on a partitioned module. `costs` adds predicted costs, and `measured` measured seconds by region name.
     `stored` is the module with the conversions at region borders (see `borders`)."""
     operators: list[OperatorReport] = []
     borders: dict[str, Border] = {}
@@ -71,7 +71,7 @@ def explain(
 
 
 def _whole(partitioned: Partitioned, name: str) -> Claim:
-    """A whole region as one claim."""
+    """Return a claim that contains all operators of a region."""
     return Claim(partitioned.regions[name], tuple(reversed(region_operators(partitioned.module[name]))), Accept())
 
 
@@ -83,7 +83,7 @@ def _region(
     measured: Mapping[str, float],
     name: str,
 ) -> RegionReport:
-    """The report of one region, without its relation to others."""
+    """Build the report of one region, without its relation to other regions."""
     function, number = partitioned.module[name], partitioned.regions[name]
     assert isinstance(function.body.type, TupleType)
     given, results = [param.type for param in function.params], function.body.type.fields
@@ -144,7 +144,7 @@ def _operators(
 
 
 def _lost(claim: Claim | None, costs: CostModel | None) -> str:
-    """Why an operator is not on a target that accepts it and has a higher priority."""
+    """Describe why an operator is not on a target that accepts it and has a higher priority."""
     if claim is None:
         return " together with operators that were placed elsewhere"
     seconds = "" if costs is None else f": {duration(costs.seconds(claim))} predicted there, without transfers"
@@ -158,11 +158,11 @@ def _words(verdict: Verdict) -> str:
         case Reject(reason=reason):
             return f"rejected: {reason}"
         case AcceptIf(constraint=constraint):
-            return f"accepted only where {constraint!r}"
+            return f"accepted only if {constraint!r}"
 
 
 def _size(types: Sequence[Type]) -> int | None:
-    """Total bytes of values; None if a dimension is symbolic, or a value is not an array."""
+    """Return the total bytes of values; None if a dimension is symbolic, or a value is not an array."""
     total = 0
     for type_ in types:
         size = _size(type_.fields) if isinstance(type_, TupleType) else _tensor_bytes(type_)

@@ -13,8 +13,8 @@ from inlaid.partitioning.cost import byte_size
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A value that may have to be transferred: the call that computes it (None: an input from the host), its bytes, the calls that
-    read it, and whether the host reads it."""
+    """A value that may have to be transferred. `source` is the call that computes it (None: an input from the host), `size` is in
+    bytes, `readers` are the calls that read it, `host` tells whether the host reads it."""
 
     source: ir.Call | None
     size: int
@@ -23,7 +23,7 @@ class Value:
 
 
 def values_of(function: ir.Function) -> list[Value]:
-    """All computed values and inputs, each with its readers."""
+    """Return all computed values and inputs, each with its readers."""
     scopes = analyse(function)
     found: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
     hosted: set[int] = set()
@@ -42,7 +42,7 @@ def values_of(function: ir.Function) -> list[Value]:
 
 
 def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call | None]]:
-    """The values that an expression refers to through wiring, with the operator call that computes each. Constants are skipped."""
+    """Yield the values that an expression reads, also through tuples, with the operator call that computes each; no constants."""
     stack = [expr]
     while stack:
         part = scopes.resolve(stack.pop())

@@ -1,6 +1,6 @@
 """Layered graph drawing: every node below its operands, with short edges and few crossings.
 
-The steps are those of Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges split at each layer, order within layers
+The steps follow Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges split at each layer, order within layers
 by barycentres, then coordinates by least squares that keep the order (isotonic regression by pooling adjacent violators).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SWEEPS = 4
-"""Number of sweeps, down and up, that order the layers, and that place the nodes."""
+"""Number of sweeps, each down and up, to order the layers and again to place the nodes."""
 LONGEST = 24
 """Edges across more layers than this are drawn straight, not routed around nodes."""
 
@@ -18,7 +18,7 @@ LONGEST = 24
 @dataclass(frozen=True)
 class Drawing:
     """Positions of nodes: `columns` (fractional; neighbours are at least 1 apart) and `layers`, from 0. `edges` are pairs of node
-    numbers with their columns in the layers between."""
+    numbers, with the column of the edge in each layer between the two."""
 
     columns: tuple[float, ...]
     layers: tuple[int, ...]
@@ -26,7 +26,7 @@ class Drawing:
 
 
 def draw(reads: Sequence[Sequence[int]]) -> Drawing:
-    """Lay out nodes, each given by the earlier nodes that it reads."""
+    """Lay out nodes. `reads` has, for each node, the earlier nodes that it reads."""
     layers = _layers(reads)
     above: list[list[int]] = [[] for _ in reads]
     level = list(layers)
@@ -47,7 +47,7 @@ def draw(reads: Sequence[Sequence[int]]) -> Drawing:
 
 
 def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
-    """Assign layers: one below the lowest operand; a node without operands directly above its first reader."""
+    """Assign layers. A node is one layer below its lowest operand or, without operands, directly above its first reader."""
     found: list[int] = []
     for sources in reads:
         found.append(max((found[source] + 1 for source in sources), default=0))
@@ -62,7 +62,7 @@ def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float]:
-    """Columns of nodes, given their layers and their neighbours in the layer above."""
+    """Compute the columns of nodes from their layers and from their neighbours in the layer above."""
     below: list[list[int]] = [[] for _ in level]
     rows: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
     for node, sources in enumerate(above):
@@ -93,7 +93,7 @@ def _mean(columns: Sequence[float], nodes: Sequence[int], otherwise: float) -> f
 
 
 def _spread(wanted: Sequence[float]) -> list[float]:
-    """The columns closest to the wanted ones, by least squares, that keep the order and a distance of 1."""
+    """Return the columns closest to `wanted`, by least squares, that keep the order and are at least 1 apart."""
     blocks: list[tuple[float, int]] = []  # sum and number of pooled values, with the minimum distances subtracted
     for place, value in enumerate(wanted):
         total, count = value - place, 1

@@ -1,6 +1,6 @@
 """Locks: the placement of each operator in a file that a later compilation replays.
 
-Operators are identified by name and source node, with a number if several are equal; targets by the user's string. So a lock stays
+Operators are identified by name and source node, with a number if several have the same; targets by the user's string. A lock stays
 valid while the model and its canonical form are unchanged, even if the rules of plugins change.
 """
 
@@ -39,7 +39,7 @@ class Lock:
 
     @staticmethod
     def of(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Lock:
-        """The lock of a partitioned module."""
+        """Create the lock of a partitioned module."""
         return Lock({item.name: _decisions(item.annotated, item.claims, candidates) for item in partitioned.placements})
 
     def to_text(self) -> str:
@@ -66,7 +66,7 @@ class Lock:
         return Lock(found)
 
     def differences(self, other: Lock) -> tuple[str, ...]:
-        """The differences to another lock as lines: "-" for this one's decision, "+" for the other's."""
+        """Return the differences from another lock as lines: "-" for a decision of this lock, "+" for one of the other lock."""
         lines = []
         for name in dict.fromkeys((*self.functions, *other.functions)):
             mine, others = (_homes(lock.functions.get(name, ())) for lock in (self, other))
@@ -79,7 +79,7 @@ class Lock:
 
 
 def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Callable[[tuple[str, ...]], None]) -> Place:
-    """A placement algorithm that follows a lock. `report` gets the differences to the placement by `fresh`, if any. Raises
+    """Return a placement algorithm that follows a lock. `report` gets the differences from the placement by `fresh`, if any. Raises
     `CompileError` if the lock is for another model, or if a target no longer accepts an operator."""
     targets = {candidate.target.kind: number for number, candidate in reversed(list(enumerate(candidates)))}
     targets.update((str(candidate.target), number) for number, candidate in enumerate(candidates))
@@ -93,7 +93,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
         for decision in decisions:
             strange = next((operator for operator in decision.operators if operator not in known), None)
             if strange is not None:
-                raise CompileError(f"the lock is for another model: this one has no {strange}", remedy=REMEDY)
+                raise CompileError(f"the lock is for another model: this model has no {strange}", remedy=REMEDY)
             if decision.target not in targets:
                 raise CompileError(f"the lock needs target {decision.target}, which is not listed", remedy=REMEDY)
             number = targets[decision.target]
@@ -102,7 +102,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
             if claim is None:
                 part = f" as {decision.composite}" if decision.composite else ""
                 what = ", ".join(decision.operators)
-                raise CompileError(f"{decision.target} no longer accepts {what}{part}, where the lock places it", remedy=REMEDY)
+                raise CompileError(f"{decision.target} no longer accepts {what}{part}, but the lock places it there", remedy=REMEDY)
             found.append(claim)
         order = {id(claim): place for place, claim in enumerate(annotated.claims)}
         locked = tuple(sorted(found, key=lambda claim: order[id(claim)]))
@@ -118,7 +118,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
 
 def _decision(entry: list[str]) -> Decision:
     if not isinstance(entry, list) or len(entry) < 3 or not all(isinstance(item, str) for item in entry):
-        raise ValueError(f"{entry!r} is not a decision")
+        raise ValueError(f"expected a decision, got {entry!r}")
     target, composite, *operators = entry
     return Decision(target, composite, tuple(operators))
 
@@ -135,7 +135,7 @@ def _decision_of(claim: Claim, names: Mapping[int, str], candidates: Sequence[Ca
 
 
 def _names(annotated: Annotated) -> dict[int, str]:
-    """Unique names of operators, by id of their calls."""
+    """Return unique names of operators, by id of their calls."""
     found: dict[int, str] = {}
     counts: dict[str, int] = {}
     for call in annotated.calls:
@@ -147,7 +147,7 @@ def _names(annotated: Annotated) -> dict[int, str]:
 
 
 def _homes(decisions: Sequence[Decision]) -> dict[str, str]:
-    """The target of each operator, for messages."""
+    """Return the target of each operator, for messages."""
     return {
         operator: f"{item.target} as {item.composite}" if item.composite else item.target
         for item in decisions

@@ -21,8 +21,7 @@ from inlaid.plugins import AcceptIf
 
 BY_PRIORITY = setting("placement", "priority")
 TIME_LIMIT = 20.0
-"""Time limit of the solver in seconds. After it, the best placement so far is used; `Solution.gap` bounds its distance from the
-optimum."""
+"""Time limit of the solver in seconds. Afterwards its best placement is used; `Solution.gap` bounds the distance to the optimum."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Solution:
 def by_cost(annotated: Annotated, costs: CostModel, fallback: int | None = None) -> Solution:
     """Choose claims that cover every call once in the least predicted time. Claims under a condition are not considered, since
     their cost depends on sizes. Target number `fallback` gets only operators that no other target accepts alone. Raises
-    `CompileError` without SciPy, or if no placement covers all calls."""
+    `CompileError` if SciPy is not installed, or if no placement covers all calls."""
     claims = [claim for claim in annotated.claims if not isinstance(claim.verdict, AcceptIf)]
     better = {id(claim.root) for claim in claims if len(claim.members) == 1 and claim.target != fallback}
     claims = [claim for claim in claims if claim.target != fallback or id(claim.root) not in better]

@@ -33,8 +33,8 @@ _PLAN = -1
 
 @dataclass(frozen=True)
 class Placement:
-    """Placement of an original function, by `name`: its annotations, the chosen claims that cover every call once, and the region
-    name of each claim."""
+    """Placement of the original function called `name`: its annotations, the chosen claims, which cover every call once, and the
+    region name of each claim."""
 
     name: str
     annotated: Annotated
@@ -45,7 +45,7 @@ class Placement:
 @dataclass(frozen=True)
 class Guard:
     """Run-time guard of a region whose target accepts it only under a condition. If the region `condition` returns false, the
-    function `otherwise` computes the same on other targets. `regions` are `condition` and the regions of `otherwise`."""
+    function `otherwise` computes the same results on other targets. `regions` are `condition` and the regions of `otherwise`."""
 
     region: str
     constraint: Dim
@@ -69,7 +69,7 @@ class Partitioned:
 
 
 Place = Callable[[str, Annotated], tuple[Claim, ...]]
-"""Placement algorithm: chooses claims that cover every call once, for a function with the given name."""
+"""Placement algorithm: chooses claims that cover every call of a function once, given the function's name and annotations."""
 
 
 def first_come(name: str, annotated: Annotated) -> tuple[Claim, ...]:
@@ -105,7 +105,7 @@ def _cut(
 
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
-    """The entry and all functions of the module that it calls by name, directly or indirectly."""
+    """Return the entry and all functions of the module that it calls by name, directly or indirectly."""
     found = [entry]
     for name in found:
         names = (expr.name for expr in ir.post_order(module[name]) if isinstance(expr, ir.GlobalVar))
@@ -115,7 +115,7 @@ def called(module: ir.Module, entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Regions:
-    """The functions of regions and their target numbers, by name; and the guards of regions with their functions."""
+    """Regions under construction: functions and target numbers by name, and guards. `others` are the fallbacks of guards."""
 
     functions: dict[str, ir.Function] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class _Unit:
 @dataclass(frozen=True)
 class _Result:
     """A member's value that is used outside its region: the whole value, or `items` of a tuple. `readers` are the expressions that
-    extract the items, if nothing else reads it."""
+    extract the items, if nothing else reads the tuple."""
 
     member: ir.Expr
     items: tuple[int, ...] | None = None
@@ -160,9 +160,9 @@ class _Outline:
         return self._scope(self.scopes.body(self.function))
 
     def _consumers(self) -> dict[int, list[tuple[int, ir.Expr]]]:
-        """The readers of each expression: pairs of (id of the reader in the expression's own scope, reader).
+        """Return the readers of each expression: pairs of (id of the reader in the scope of the expression, reader).
 
-        A reader inside a nested scope counts as the control flow node that owns that scope. A `Let` reads its value, outside of
+        A reader inside a nested scope counts as the control flow node that owns the scope. A `Let` reads its value, outside of
         every region.
         """
         found: dict[int, list[tuple[int, ir.Expr]]] = {}
@@ -196,8 +196,8 @@ class _Outline:
                 return expr
 
     def _seen(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
-        """The expression to translate: a bound variable whose value is computed outside of the region is kept, so that the value
-        stays there; otherwise the resolved expression."""
+        """Return the expression to translate. A bound variable whose value is computed outside of the region is returned itself,
+        since its value stays outside; any other expression is resolved."""
         while isinstance(expr, ir.Let):
             expr = expr.body
         value = self._value(expr)
@@ -208,7 +208,7 @@ class _Outline:
         return tuple(self._seen(child, inside) for child in ir.children(expr))
 
     def _levels(self, scope: Scope) -> list[_Unit]:
-        """The units of a scope, in a valid order of execution."""
+        """Return the units of a scope, in a valid order of execution."""
         level = self.level
         target: dict[int, int] = {}
         units: dict[tuple[int, int], _Unit] = {}
@@ -222,8 +222,8 @@ class _Outline:
             if isinstance(expr, ir.Let):
                 continue
             if isinstance(expr, (ir.Tuple, ir.TupleItem)):
-                # Wiring belongs to the latest of its operands. If that has several targets, the wiring belongs to none, and its
-                # readers come after all of them.
+                # A tuple or tuple item has the greatest level of its operands, and their target at that level. If they have several
+                # targets there, it has none, and its readers get a greater level.
                 level[id(expr)] = max((level[source] for source in sources), default=-1)
                 latest = {target[source] for source in sources if level[source] == level[id(expr)]}
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
@@ -267,7 +267,7 @@ class _Outline:
         return result
 
     def _mapped(self, expr: ir.Expr) -> ir.Expr:
-        """An expression after outlining. Wiring is rebuilt on demand."""
+        """Return an expression after outlining. Tuples and tuple items are rebuilt on demand."""
         expr = self._seen(expr)
         stack = [expr]
         while stack:
@@ -361,8 +361,8 @@ class _Outline:
                 self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
 
     def _unshown(self, body: ir.Expr, params: list[ir.Var], candidate: Candidate) -> list[ir.Var]:
-        """Parameters of the function whose shapes determine sizes that attributes in a region read, but that no parameter of the
-        region determines: a region gets its sizes from its inputs, if the target accepts them."""
+        """Return parameters of the function that a region needs as further inputs. Their shapes determine sizes that attributes in
+        the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
         read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
         missing = read - _shown(params)
         found: list[ir.Var] = []
@@ -375,7 +375,7 @@ class _Outline:
         return found
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
-        """The region if the constraint holds, otherwise the same on targets that accept it unconditionally."""
+        """Build a branch: the region if the constraint holds, otherwise its calls on targets that accept them in any case."""
         region = self.regions.functions[name]
         before = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
@@ -388,7 +388,7 @@ class _Outline:
         return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
 
     def _add_condition(self, name: str, given: Sequence[ir.Var], constraint: Dim) -> None:
-        """Add a region that evaluates a constraint on dimensions of the given values, on the first target that can."""
+        """Add a region that evaluates a constraint on dimensions of the given values, on the first target that accepts it."""
         value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
         calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
         able = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
@@ -401,7 +401,7 @@ class _Outline:
         self.regions.targets[name] = number
 
     def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
-        """The members' values that are used outside the region: whole values, or items of tuples."""
+        """Return the members' values that are used outside the region: whole values, or items of tuples."""
         results = []
         for member in unit.members:
             if not isinstance(member.type, TupleType):
@@ -420,7 +420,7 @@ class _Outline:
         return results
 
     def _escapes(self, expr: ir.Expr, inside: set[int]) -> bool:
-        """Whether anything outside the region reads a value, directly or through wiring."""
+        """Test whether anything outside the region reads a value, directly or through tuples."""
         stack = [expr]
         while stack:
             for _, user in self.consumers.get(id(stack.pop()), ()):
@@ -431,13 +431,13 @@ class _Outline:
         return False
 
     def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
-        """Whether a region includes an expression as wiring: any tuple, and items of values that it computes."""
+        """Test whether a region includes an expression as wiring: any tuple, and items of values that the region computes."""
         while isinstance(expr, ir.TupleItem):
             expr = self._value(expr.tuple)
         return isinstance(expr, ir.Tuple) or id(expr) in inside
 
     def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
-        """The expressions to translate for a member: its operands, with wiring inside the region, then the member."""
+        """Return the expressions to translate for a member: its operands, with wiring inside the region, then the member."""
         order: list[ir.Expr] = []
         seen: set[int] = set()
         stack: list[tuple[ir.Expr, bool]] = [(member, False)]
@@ -455,7 +455,7 @@ class _Outline:
 
 
 def _shown(params: Sequence[ir.Var]) -> frozenset[arith.Expr]:
-    """The sizes that are an extent of some parameter."""
+    """Return the symbolic sizes that are extents of the parameters."""
     shapes = (param.type.shape for param in params if isinstance(param.type, TensorType))
     return frozenset(dim for shape in shapes for dim in shape if isinstance(dim, arith.SizeVar))
 
@@ -465,7 +465,7 @@ def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
 
 
 def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
-    """Call a function of the module by name."""
+    """Build a call of a function of the module by name."""
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
 
@@ -478,12 +478,12 @@ def outlined(function: ir.Function, target: Target) -> ir.Function:
 
 
 def _copy(function: ir.Function) -> ir.Function:
-    """A copy with new parameters, not marked as a region."""
+    """Copy a function, with new parameters, and without the mark of a region."""
     params = tuple(ir.var(param.name, param.type, param.span) for param in function.params)
     return ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:
-    """The operator calls of a region, including those in composites, in order of execution."""
+    """Return the operator calls of a region, including operators in composites, in order of execution."""
     body = dissolve(function).body
     return [e for e in ir.post_order(body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]

@@ -13,8 +13,8 @@ from inlaid.plugins import Accept, AcceptIf, Reject, Verdict
 def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, ...]:
     """Choose claims by priority of their target; each operator is covered at most once. Claims are in the order of their roots.
 
-    Within a target, composites precede single operators, later roots precede earlier ones (such composites are larger), and earlier
-    rules precede later ones. Without `conditions`, claims under a condition are not considered.
+    Within a target, composites precede single operators, later roots precede earlier ones (their composites are larger), and
+    earlier rules precede later ones. Without `conditions`, claims under a condition are not considered.
     """
     taken: dict[int, Claim] = {}
     for claim in sorted(annotated.claims, key=lambda claim: _priority(annotated, claim)):
@@ -26,7 +26,7 @@ def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, .
 
 
 def in_order(annotated: Annotated, taken: Mapping[int, Claim]) -> tuple[Claim, ...]:
-    """The claims that cover calls, given by id of the call, in the order of their roots."""
+    """Return the claims in `taken` in the order of their roots. `taken` maps the id of a call to the claim that covers the call."""
     return tuple(taken[id(call)] for call in annotated.calls if id(call) in taken and taken[id(call)].root is call)
 
 
@@ -44,15 +44,15 @@ def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: 
                 f"{candidate.target}: {reason(verdict)}"
                 for candidate, verdict in zip(candidates, annotated.verdicts[id(call)], strict=True)
             )
-            raise CompileError(f"no target accepts it: {reasons}", operator=call.callee.name, node=str(call.span or ""))
+            raise CompileError(f"no target accepts the operator: {reasons}", operator=call.callee.name, node=str(call.span or ""))
 
 
 def reason(verdict: Verdict) -> str:
-    """Why a target did not get an operator."""
+    """Describe why a target did not get an operator."""
     match verdict:
         case Reject(reason=reason):
             return reason
         case AcceptIf(constraint=constraint):
-            return f"only where {constraint!r}"
+            return f"only if {constraint!r}"
         case Accept():
             return "only together with operators that were placed elsewhere"

@@ -9,18 +9,18 @@ from typing import Any
 from inlaid.markup import frame
 
 SHOWN = 12
-"""Number of changes that the text lists; the data has all."""
+"""Maximum number of changes in the text. The data has all changes."""
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 NODES = 3
-"""Number of operators of a change or a path that the text names."""
+"""Maximum number of operators that the text names for a change or a path."""
 
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """One operator: its number, source `node`, `target` and `region`; the `composite` that contains it, if any, with its number of
-    operators (`parts`) and the number of its root operator (`root`; a single operator is its own root); the numbers of the
-    operators that it reads; the predicted `seconds` of its claim (None for other operators of a composite, and without a
-    prediction); and every target's verdict, in order of priority."""
+    """One operator. `composite` is the composite that contains it, if any, with the number of its operators (`parts`) and of its
+    root operator (`root`; a single operator is its own root). `reads` are the numbers of the operators that it reads. `seconds` is
+    the predicted time of its claim; None without a prediction, and for operators of a composite other than the root. `verdicts` has
+    a pair (target, verdict) for each target, in order of priority."""
 
     number: int
     node: str
@@ -37,16 +37,16 @@ class OperatorReport:
 
     @property
     def name(self) -> str:
-        """The operator's name and source node."""
+        """Name and source node of the operator."""
         return f"{self.operator} at {self.node or '?'}"
 
 
 @dataclass(frozen=True)
 class RegionReport:
-    """One region: its number of operators; the bytes that cross its border (None for symbolic dimensions); the `condition` under
-    which its target accepts it, if any; the predicted seconds of its operators and of its transfers, and the measured seconds; an
-    `earlier` region of its target with which it would close a cycle, and the operators of the path (`through`); and reducing
-    kernels with the generic schedule that take most of the time (`generic`, as text)."""
+    """One region. `bytes_in` and `bytes_out` cross its border; None if a dimension is symbolic. Its target accepts it only under
+    `condition`, if not empty. `seconds` and `transfer` are predicted times of its operators and transfers; `measured` is a measured
+    time. `earlier` is a region of its target with which it would close a cycle, through the operators `through`. `generic`
+    describes the reducing kernels with the generic schedule that take most of the time."""
 
     name: str
     target: str
@@ -64,7 +64,7 @@ class RegionReport:
 
 @dataclass(frozen=True)
 class ChangeReport:
-    """Effect of `target` accepting operators, by number, that it rejects: numbers of regions, and bytes that cross borders."""
+    """Effect if `target` accepted `operators`, by number, that it rejects: numbers of regions, and bytes that cross borders."""
 
     target: str
     operator: str
@@ -105,7 +105,7 @@ class Report:
         return frame(page(self, repr(self)[1:-1]))
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "operators": [{**asdict(item), "reads": list(item.reads), "verdicts": dict(item.verdicts)} for item in self.operators],
             "regions": [{**asdict(item), "through": list(item.through), "generic": list(item.generic)} for item in self.regions],
@@ -116,7 +116,7 @@ class Report:
         }
 
     def summary(self) -> str:
-        """Number of operators per target, and the regions, as lines of text."""
+        """Format the number of operators per target, and the regions, as lines of text."""
         counts: dict[str, int] = {}
         for item in self.operators:
             counts[item.target] = counts.get(item.target, 0) + 1
@@ -130,7 +130,7 @@ class Report:
         return "\n".join(lines)
 
     def to_text(self) -> str:
-        """The summary, what would change it, and every operator with its target and the reasons of targets that did not get it."""
+        """Format the summary, the changes, and every operator with its target and the reasons of targets that did not get it."""
         lines = [self.summary()]
         slow = [f"{region.name} with the generic schedule: {kernel}" for region in self.regions for kernel in region.generic]
         if slow:
@@ -156,14 +156,14 @@ class Report:
 
     def _region(self, region: RegionReport, what: str = "") -> str:
         crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
-        where = f", where {region.condition}; else other targets" if region.condition else ""
+        where = f", if {region.condition}; otherwise on other targets" if region.condition else ""
         cost = f"; predicted {duration(region.seconds)}" if region.seconds else ""
         cost += f" and {duration(region.transfer)} for transfers" if region.seconds and region.transfer else ""
         cost += "" if region.measured is None else f", measured {duration(region.measured)}"
         return f"{region.name} on {region.target}: {what or _count(region.operators, 'operator')}, {crossing}{where}{cost}"
 
     def _apart(self) -> Iterator[str]:
-        """Explain why regions are not merged with earlier ones of their targets."""
+        """Explain why regions are not merged with earlier regions of their targets."""
         alone = {change.operators for change in self.changes}
         for region in self.regions:
             if not region.earlier:
@@ -185,7 +185,7 @@ class Report:
 
 
 def _tells(item: OperatorReport, target: str, verdict: str) -> bool:
-    """Whether a target's verdict explains the placement: it has a higher priority, or lost on cost."""
+    """Test whether a target's verdict explains the placement: the target has a higher priority, or lost on cost."""
     names = [name for name, _ in item.verdicts]
     return names.index(target) < names.index(item.target) or (target != item.target and "lost on cost" in verdict)
 

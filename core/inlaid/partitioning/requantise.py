@@ -13,14 +13,14 @@ from inlaid.plugins.contract import HALF_EVEN, ONCE, Quantisation
 
 
 def unlike(found: Match, having: Quantisation) -> str | None:
-    """The reason why a target with some requantisation cannot run a composite, None if it can."""
+    """Return the reason why a target with some requantisation cannot run a composite; None if it can."""
     if not having.roundings:
         return None
     callees = [call.callee for call in found.calls]
     if dequantize in callees and quantize in callees and HALF_EVEN not in having.roundings:
         return _rounds(HALF_EVEN, having)
     for call in found.calls:
-        # A right shift is a requantisation only where a pattern of `inlaid.ops.composites` marks it as such.
+        # A right shift is a requantisation only if a pattern of `inlaid.ops.composites` marks it as such.
         asked = factor(call) if call.callee is not shift_right or found.get("scaled") is call else None
         reason = None if asked is None else _unfit(asked, having)
         if reason is not None:

@@ -12,8 +12,8 @@ ANY = "*"
 
 
 def check_rule(rule: OpRule) -> None:
-    """Raise `PluginError` for a rule that names an unknown operator, and so would never match, and for a composite pattern without
-    a name, by which code generators identify it. A vendor's own operators have a dot in their names."""
+    """Raise `PluginError` for a rule that names an unknown operator, since it would never match, and for a composite pattern
+    without a name, since code generators identify composites by name. Names of vendors' operators contain a dot."""
     if isinstance(rule.pattern, Pattern):
         mentioned = tuple(item if isinstance(item, str) else item.name for item in operators_of(rule.pattern))
         known = {item.name for item in operators_of(rule.pattern) if not isinstance(item, str)}
@@ -33,7 +33,7 @@ def check_rule(rule: OpRule) -> None:
 
 
 def described(rule: OpRule) -> str:
-    """A rule's name, or else its operators."""
+    """Return a rule's name or, without one, its operators."""
     if rule.name or isinstance(rule.pattern, str):
         return rule.name or str(rule.pattern)
     names = [item if isinstance(item, str) else item.name for item in operators_of(rule.pattern)]

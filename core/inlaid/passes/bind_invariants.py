@@ -2,7 +2,7 @@
 
 An expression is evaluated in the innermost scope that dominates all its uses. An expression outside of a loop that only the loop's
 body uses, such as the encoder of a model whose decoder is a loop, is therefore evaluated in every iteration. A `Let` around the
-loop keeps it outside.
+loop keeps the expression outside.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def _loops(scopes: Scopes, function: Function) -> list[_Found]:
 
 
 def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
-    """Expressions of a loop body that do not depend on its parameters and are read by one that does."""
+    """Return the expressions of a loop body that do not depend on its parameters and are read by an expression that does."""
     home: Scope = scopes.body(body)
     varying = {id(param) for param in body.params}
     order = list(post_order(body.body))
     for expr in order:
         parts = (scopes.resolve(expr),) if isinstance(expr, Var) else children(expr)
-        # A tuple costs nothing itself: only its fields may be worth hoisting.
+        # Building a tuple is free, so only its fields may be worth hoisting.
         wiring = isinstance(expr, Tuple) and scopes.of[id(expr)] is home
         if wiring or any(id(part) in varying for part in parts):
             varying.add(id(expr))
@@ -64,7 +64,7 @@ def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
 
 
 def _computes(expr: Expr) -> bool:
-    """Whether evaluating an expression costs anything: not a leaf or a function."""
+    """Test whether evaluating an expression has a cost: it is neither a leaf nor a function."""
     while isinstance(expr, TupleItem):
         expr = expr.tuple
     return not (is_leaf(expr) or isinstance(expr, (Function, Let)) or isinstance(expr.type, FunctionType))

@@ -3,12 +3,12 @@
 `quantize_integers` rewrites the pattern dequantize, convolve or multiply, quantize (ONNX QDQ) to that form, which the ONNX frontend
 also builds for QLinearConv and the like. It moves data movement (transpose, concat) inside the quantized part. `narrow_integers`,
 which runs after constant folding, narrows the operands of integer products from int32 back to 8-bit types and moves zero points out
-of the sum, so that a target sees the products that its instructions compute, with the right operand in int8. Both are bit-exact
-with a runtime that fuses the pattern: accumulators wrap at 32 bits, so sums may be reassociated.
+of the sum, so that products match a target's instructions, with the right operand in int8. Both passes are bit-exact with a runtime
+that fuses the pattern: accumulators wrap at 32 bits, so sums may be reassociated.
 
 Products and global average pools are exact integer sums and one float32 multiplication, as in ONNX Runtime's optimized execution.
-Other operators between dequantize and quantize (residual sums, activations, softmax) compute in float32 as ONNX specifies and as
-ONNX Runtime does unoptimized; its optimized execution may differ by one.
+All other operators between dequantize and quantize (residual sums, activations, softmax) compute in float32, as in the ONNX
+specification and ONNX Runtime's unoptimized execution. Its optimized execution may differ by one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from inlaid.types import TensorType, dtype
 Array = np.ndarray[Any, Any]
 
 MEAN_LIMIT = 1 << 23
-"""Number of 8-bit elements whose sum is guaranteed to fit in 32 bits."""
+"""Maximum number of 8-bit elements in a sum, so that the sum fits in 32 bits."""
 
 
 def quantize_integers(target: Function) -> Function:
@@ -66,7 +66,7 @@ def _in_integers(stored: Call, uses: UseCounts) -> Expr:
         return stored
     if not uses.single(moved) or _rank(stored.args[1]):
         return stored
-    # Quantize the parts first, so that integers are moved.
+    # Quantize the parts first, so that data movement copies integers.
     parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in moved.args]
     return call(moved.callee, parts, moved.attrs, moved.span)
 
@@ -113,7 +113,7 @@ def _without_detour(stored: Call) -> Expr | None:
 
 
 def _commutes(expr: Expr) -> bool:
-    """Whether an operator commutes with per-tensor dequantize: it selects among elements and adds no fill value."""
+    """Test whether an operator commutes with per-tensor dequantize: it selects among elements and adds no fill value."""
     moves = traits_of(expr).moves
     return moves is not None and moves.fill is None
 
@@ -123,7 +123,7 @@ def _is_dequantize(expr: Expr) -> bool:
 
 
 def _same_parameters(a: Expr, b: Expr) -> bool:
-    """Whether two calls have equal constant zero points and equal, positive constant scales."""
+    """Test whether two calls have equal constant zero points and equal, positive constant scales."""
     assert isinstance(a, Call) and isinstance(b, Call)
     scales, points = (a.args[1], b.args[1]), (_zero_point(a), _zero_point(b))
     known = [item.data for item in (*scales, *points) if isinstance(item, Constant)]
@@ -134,7 +134,7 @@ def _same_parameters(a: Expr, b: Expr) -> bool:
 
 
 def _zero_point(stored: Call) -> Expr:
-    """Zero point of a `quantize` or `dequantize`; 0 if it has none."""
+    """Return the zero point of a `quantize` or `dequantize`; 0 if it has no zero point operand."""
     if len(stored.args) == 3:
         return stored.args[2]
     of = _type(stored if stored.callee is quantize else stored.args[0]).dtype
@@ -182,7 +182,7 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
 
 
 def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
-    """Whether the data are quantized per tensor and the weights per tensor or per output channel, all in at most 8 bits."""
+    """Test whether data are quantized per tensor and weights per tensor or per output channel, both in at most 8 bits."""
     if _rank(x.args[1]) or any(_type(item.args[0]).dtype.bits > 8 or not _type(item.args[0]).dtype.is_int for item in (x, w)):
         return False
     assert isinstance(product.callee, Operator)
@@ -196,7 +196,7 @@ def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
 
 
 def _scale(stored: Call) -> Array | None:
-    """The scale if it is a positive float32 constant, else None."""
+    """Return the scale if it is a positive float32 constant, else None."""
     scale = stored.args[1]
     if not isinstance(scale, Constant) or scale.data.dtype != np.float32 or not bool(np.all(scale.data > 0)):
         return None
@@ -204,7 +204,7 @@ def _scale(stored: Call) -> Array | None:
 
 
 def _integer_bias(found: Match, scale: Array) -> Expr | None:
-    """The quantized bias in the shape of the dequantized one; None if there is none or its scale differs from the sum's."""
+    """Return the quantized bias in the shape of the dequantized bias; None without a bias, or if scales of bias and sum differ."""
     if "bias" not in found:
         return None
     bias = found.call("bias")
@@ -232,7 +232,7 @@ def _centred(stored: Call) -> Expr:
 
 
 def _bounded(result: Expr, bound: Expr | None, stored: Call) -> Expr:
-    """Apply a relu or clip to the quantized result. Quantization is monotone, so the bounds are quantized instead."""
+    """Apply a relu or clip to the quantized result. Quantization is monotone, so quantizing the bounds gives the same result."""
     if bound is None:
         return result
     assert isinstance(bound, Call) and isinstance(bound.callee, Operator)
@@ -282,7 +282,7 @@ def narrow_integers(target: Function) -> Function:
 
 
 def _narrow_operands(found: Match) -> Expr | None:
-    """Rewrite a product to narrower operands; None if none can be narrowed."""
+    """Rewrite a product to narrower operands; None if no operand can be narrowed."""
     product = found.call("product")
     args = tuple(map(_narrow, product.args))
     if all(new is old for new, old in zip(args, product.args, strict=True)):
@@ -382,7 +382,7 @@ _WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int3
 
 
 def _centred_pattern(name: str, point: str) -> Pattern:
-    """Pattern of a narrow value cast to int32, optionally minus a constant zero point."""
+    """Build the pattern of a narrow value cast to int32, optionally minus a constant zero point."""
     wide = is_op("cast")(wildcard().where(_is_narrow).named(name)).where(_is_int32)
     return wide | is_op("sub")(wide, is_const().named(point))
 

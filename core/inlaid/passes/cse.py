@@ -25,9 +25,9 @@ from inlaid.graph.scopes import Scope, Scopes, analyse
 def share_common(target: Function) -> Function:
     """Share equal subexpressions.
 
-    An expression is replaced by an equal one of its own or an enclosing scope, never of a sibling scope: hoisting an expression
-    that two branches share would compute it even if neither branch is taken. Two calls of an operator that introduces existential
-    sizes are never equal, since each call has its own size names.
+    An expression is replaced by an equal expression of the same or an enclosing scope, never of a sibling scope: hoisting an
+    expression out of two branches would compute it even if neither branch is taken. Two calls of an operator that introduces
+    existential sizes are never equal, since each call has its own size names.
     """
     scopes = analyse(target)
     leaders = _leaders(_equal(target), scopes)
@@ -55,7 +55,7 @@ def share_common(target: Function) -> Function:
 
 
 def _equal(target: Function) -> list[list[Expr]]:
-    """Group equal expressions; only groups of two or more."""
+    """Group equal expressions. Returns only groups of two or more."""
     numbers: dict[Any, int] = {}
     number_of: dict[int, int] = {}
     members: dict[int, list[Expr]] = {}
@@ -67,7 +67,7 @@ def _equal(target: Function) -> list[list[Expr]]:
 
 
 def _key(expr: Expr, number_of: dict[int, int]) -> Any:
-    """Value-numbering key of an expression, over the numbers of its children; its identity if it equals no other expression."""
+    """Return the value-numbering key of an expression, over its children's numbers; its id if no other expression equals it."""
     parts = tuple(number_of[id(child)] for child in children(expr))
     match expr:
         case Constant():
@@ -90,7 +90,7 @@ def _key(expr: Expr, number_of: dict[int, int]) -> Any:
 
 
 def _leaders(groups: list[list[Expr]], scopes: Scopes) -> dict[int, Expr]:
-    """Map the id of each expression that is replaced to its replacement."""
+    """Map the id of each replaced expression to its replacement."""
     leaders: dict[int, Expr] = {}
     for group in groups:
         if isinstance(group[0], (Constant, GlobalVar)):

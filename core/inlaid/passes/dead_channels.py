@@ -7,8 +7,8 @@ Results are bit-exact.
     x = clip(conv(data, w) + b)  with channel 1 always -128       x = clip(conv(data, w[0, 2]) + b[0, 2])
     y = conv(x, v) + c                                      =>    y = conv(x, v[:, 0, 2]) + (c - 128 * sum(v[:, 1]))
 
-A channel is followed through element-wise operators, padding, pooling, grouped convolutions and reshapes: it is kept in all of them
-or removed from all of them. It is kept if any other operator reads it, or if padding adds a value other than its constant.
+The pass follows a channel through element-wise operators, padding, pooling, grouped convolutions and reshapes: all keep the
+channel, or none does. It is kept if any other operator reads it, or if padding adds a value other than the channel's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from inlaid.types import TensorType
 def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
     """Remove the dead channels of a function, in linear time. Returns the same object if there are none.
 
-    A product whose number of output channels is a multiple of `lanes` keeps enough of them to stay a multiple: on a processor with
+    A product whose number of output channels is a multiple of `lanes` keeps a multiple of `lanes` channels: on a processor with
     vectors of `lanes` elements, fewer channels gain nothing.
     """
     if not any(is_product(expr) for expr in post_order(target)):
@@ -51,7 +51,7 @@ def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """The channel axis of a tensor: for each index along it, the number of its channel."""
+    """The channel axis of a tensor, and the channel number at each index along the axis."""
 
     axis: int
     channels: Array
@@ -115,8 +115,8 @@ class _Channels:
             self.parents[self._find(one)] = self._find(other)
 
     def _product(self, product: Call) -> _Cut | None:
-        """Channels of a product: new ones, or for a grouped convolution those of its data. It needs the data's channels that vary
-        and have nonzero weights."""
+        """Return the channels of a product: new channels; for a grouped convolution, the channels of its data. The product needs
+        the data's channels that vary and have nonzero weights."""
         x, weights = product.args
         assert isinstance(weights, Constant)
         attrs: Any = product.attrs
@@ -181,7 +181,7 @@ def _extent(expr: Expr, axis: int) -> Any:
 
 
 def _parameter_axis(made: Call, arg: Expr) -> int | None:
-    """Axis of the data along which an operand holds one parameter per index; None for an operand that broadcasts."""
+    """Return the axis of the data along which an operand holds one parameter per index; None for an operand that broadcasts."""
     attrs: Any = made.attrs
     has_axis = made.callee in (ops.multiply_fixed, ops.requantize, ops.quantize, ops.dequantize)
     return attrs.axis if has_axis and arg is not made.args[0] and _rank(arg) else None
@@ -216,7 +216,7 @@ def _part(made: Call, arg: Constant, axis: int, mask: Array) -> Constant:
 
 
 def _smaller_product(product: Call, x: Expr, channels: _Channels, kept: Mapping[int, Array]) -> Expr:
-    """Rebuild a product over the kept channels, plus the constant contribution of the removed ones."""
+    """Rebuild a product over the kept channels, plus the constant contribution of the removed channels."""
     weights = product.args[1]
     assert isinstance(weights, Constant)
     attrs: Any = product.attrs

@@ -1,4 +1,4 @@
-"""Remove dead code. Graph form has no other dead code than unused `Let` bindings and unreachable global functions."""
+"""Remove dead code. In graph form, only unused `Let` bindings and unreachable global functions are dead code."""
 
 from __future__ import annotations
 

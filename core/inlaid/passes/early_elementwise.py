@@ -22,8 +22,8 @@ REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
 
 
 def early_elementwise(function: Function) -> Function:
-    """Move element-wise operators whose other operands are constants before the data movement. Returns the same object if there are
-    none."""
+    """Move element-wise operators whose other operands are constants before the data movement that they read. Returns the same
+    object if no operator moves."""
     uses = UseCounts(function)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -69,7 +69,7 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
 
 
 def _varying(expr: Expr) -> int | None:
-    """Number of the one non-constant operand of an element-wise operator; None if there are several or a parameter is per axis."""
+    """Find the position of an operator's only non-constant operand; None if there are several, or a parameter is per axis."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
@@ -87,7 +87,7 @@ def _rearrangements(expr: Expr, uses: UseCounts) -> Iterator[Call]:
 
 
 def _is_convolution(expr: Expr, uses: UseCounts) -> bool:
-    """Whether an expression is a convolution, possibly followed by element-wise operators, each with one use."""
+    """Test whether an expression is a convolution, possibly followed by element-wise operators, each with one use."""
     while uses.single(expr) and (place := _varying(expr)) is not None:
         assert isinstance(expr, Call)
         expr = expr.args[place]
@@ -100,8 +100,8 @@ def _shape(expr: Expr) -> tuple[object, ...]:
 
 
 def _before(link: Call, value: Array) -> Array | None:
-    """Rewrite a constant that broadcasts to the result of a data movement to one that broadcasts to its operand; None if that needs
-    a symbolic extent."""
+    """Rewrite a constant that broadcasts to the result of a data movement to a constant that broadcasts to the operand; None if
+    that needs a symbolic extent."""
     source, result = link.args[0].type, link.type
     assert isinstance(source, TensorType) and isinstance(result, TensorType)
     if isinstance(link.attrs, TransposeAttrs):

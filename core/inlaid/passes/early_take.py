@@ -1,8 +1,8 @@
-"""Move gathers before element-wise operators on their table, such as the dequantization of an embedding:
+"""Move gathers before element-wise operators on the gathered table, such as the dequantization of an embedding:
 
 take(dequantize(table, scale), indices)    =>    dequantize(take(table, indices), scale)
 
-The table of a language model has many times the rows that a run reads.
+A language model's table has many more rows than one run reads, so fewer elements are computed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from inlaid.types import TensorType
 
 
 def early_take(function: Function) -> Function:
-    """Gather first where the result has fewer elements than the table, symbolic sizes by their hints. Other operands of the moved
-    operators are scalars. Returns the same object if nothing moves."""
+    """Gather before element-wise operators whose other operands are scalars, if the gathered result has fewer elements than the
+    table. Symbolic sizes are replaced by hints. Returns the same object if nothing changes."""
     uses = UseCounts(function)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -35,7 +35,7 @@ def early_take(function: Function) -> Function:
 
 
 def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
-    """Rewrite take(f(table, scalars), indices) to f(take(table, indices), scalars), recursively; None if it does not match."""
+    """Rewrite take(f(table, scalars), indices) to f(take(table, indices), scalars), recursively; None without a match."""
     if not isinstance(expr, Call) or expr.callee is not ops.take:
         return None
     computed, indices = expr.args

@@ -1,9 +1,9 @@
 """Rewrite fixed-point multiplication to the upper half of one 64-bit product.
 
 `multiply_fixed` divides by a power of two and rounds twice: floor((floor((p + 2^30) / 2^31) + 2^(r - 1)) / 2^r) for a product p.
-Floor divisions compose, so for r >= 2 this equals floor((floor((p + 2^30) / 2^32) + 2^(r - 2)) / 2^(r - 1)), in which all but the
-first sum is 32-bit. If halves round away from 0, a negative product adds 2^31 less: a product between -2^30 and 0, which the first
-step rounds to 0, is rounded to 0 by the second step either way.
+Floor divisions compose, so for r >= 2 this equals floor((floor((p + 2^30) / 2^32) + 2^(r - 2)) / 2^(r - 1)), in which only the
+first sum needs 64 bits. If halves round away from 0, a negative product adds 2^31 less: a product between -2^30 and 0, which the
+first step rounds to 0, is rounded to 0 by the second step either way.
 
 Vector units multiply 32 bits to 64, so this takes a third of the instructions.
 """
@@ -26,8 +26,8 @@ Array = np.ndarray[Any, Any]
 
 
 def fixed_products(function: Function, supports: Supports = supports_all) -> Function:
-    """Rewrite fixed-point products by constant multipliers. Returns the same object if there are none or the target does not
-    support `multiply_high`."""
+    """Rewrite fixed-point products by constant multipliers. Returns the same object if there are no such products or the target
+    does not support `multiply_high`."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         made = _by_upper_half(new)
@@ -37,7 +37,7 @@ def fixed_products(function: Function, supports: Supports = supports_all) -> Fun
 
 
 def _operands(expr: Expr) -> tuple[Expr, ...]:
-    """Operands of a product, and of a shift that may be merged into it."""
+    """Return the operands of a product, and of a shift that may be merged into the product."""
     return tuple(inner for child in children(expr) for inner in (child, *children(child)))
 
 
@@ -76,7 +76,7 @@ def _by_shift(x: Expr, multiplier: int, places: int) -> Expr | None:
 
 
 def _bits(expr: Expr) -> int:
-    """Upper bound on the bits of an integer's magnitude, derived from casts, shifts and additions of constants."""
+    """Return an upper bound on the bits of an integer's magnitude, derived from casts, shifts and additions of constants."""
     assert isinstance(expr.type, TensorType)
     if isinstance(expr, Call) and len(expr.args) == 2 and isinstance(expr.args[1], Constant) and expr.args[1].data.size == 1:
         number = int(expr.args[1].data.item())

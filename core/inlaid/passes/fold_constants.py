@@ -1,4 +1,4 @@
-"""Constant folding, by the numpy references of operators."""
+"""Constant folding by the numpy reference implementations of operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from inlaid.graph.transform import transform_function
 from inlaid.types import TensorType, TupleType, Type
 
 LIMIT = 1 << 20
-"""Size in bytes up to which a result is folded even if it is larger than its operands."""
+"""Maximum bytes of a folded result that is larger than its operands."""
 WEIGHTS_LIMIT = 1 << 29
-"""The same for weights of convolutions and matrix products: constant weights can be scaled and packed at compile time."""
+"""`LIMIT` for weights of products. It is higher, since constant weights can be scaled and packed at compile time."""
 
 
 def fold_constants(
@@ -24,8 +24,8 @@ def fold_constants(
     """Replace operators on constants by their results.
 
     A result larger than its operands (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
-    Operators in `keep` are not folded. Strings fold; sequences and optionals do not, since no constant holds them. An operator
-    whose evaluation faults is kept, so that it faults at run time.
+    Operators in `keep` are not folded. Strings are folded; sequences and optionals are not, since there are no constants of these
+    types. A call whose evaluation raises an error is kept, so that the error occurs at run time.
     """
 
     weights = _weights(target)
@@ -40,7 +40,7 @@ def fold_constants(
 
 
 def _weights(target: Function) -> set[int]:
-    """Ids of expressions whose only uses, direct or through other operators, are second operands of complex operators."""
+    """Ids of expressions that are used only as second operands of complex operators, directly or through other operators."""
     found: set[int] = set()
     others: set[int] = set()
     for expr in reversed(list(post_order(target))):
@@ -74,7 +74,7 @@ def _fold(call: Call, limit: int) -> Expr | None:
 
 
 def _bytes(type_: Type) -> int | None:
-    """Size of a value in bytes, symbolic dimensions counted as 1; None for values other than tensors and tuples of tensors."""
+    """Size of a value in bytes, with symbolic dimensions as 1; None for a value that is not a tensor or tuple of tensors."""
     match type_:
         case TensorType(shape=shape, dtype=of):
             count = 1

@@ -2,14 +2,14 @@
 
 The algorithm is TVM's (Chen et al., OSDI 2018, section 3, and Relay's FuseOps). The immediate post-dominator of an operator is the
 first operator through which every use of its value passes. An operator joins its post-dominator's group if every operator on the
-paths between the two may be fused. So a group has one result and no value leaves it before: fusion cannot create a cycle.
+paths between the two may be fused. So a group has one result, and no other value leaves the group: fusion cannot create a cycle.
 
 * injective operators fuse into injective operators and reductions that follow;
-* reductions and complex operators absorb the element-wise operators of their shape that follow (the epilogue);
+* reductions and complex operators absorb subsequent element-wise operators of the same shape (the epilogue);
 * convolutions absorb the padding of their data, which they copy to another layout anyway;
 * opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing.
 
-Each scope (a function's body, a branch) is fused separately: a value that an inner scope reads is the result of its group.
+Each scope (a function's body, a branch) is fused separately: a value that an inner scope reads must be the result of a group.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Functi
 
 
 def _leaving(every: list[Scope], of: dict[int, Scope]) -> set[int]:
-    """Ids of expressions whose value leaves its scope, as the scope's result or into an inner scope."""
+    """Collect the ids of expressions whose value leaves its scope, as the scope's result or into an inner scope."""
     found: set[int] = set()
     for scope in every:
         found.add(id(scope.result))
@@ -138,7 +138,7 @@ class _Groups:
             node.depth = 0 if parent == _NOWHERE else self.nodes[parent].depth + 1
 
     def _common(self, a: int, b: int) -> int:
-        """Nearest common ancestor in the post-dominator tree; `_NOWHERE` beyond the reach of a group."""
+        """Find the nearest common ancestor in the post-dominator tree; `_NOWHERE` if it is too far away for one group."""
         for _ in range(2 * self.limit):
             if a == b:
                 return a
@@ -150,7 +150,7 @@ class _Groups:
         return _NOWHERE
 
     def _between(self, start: int, end: int) -> list[int]:
-        """Operators on the paths from `start` to `end`, exclusive; truncated if they exceed a group."""
+        """Collect the operators on the paths between `start` and `end`, without the two; truncated at the size limit of a group."""
         found: dict[int, None] = {}
         stack = [user for user in self.nodes[start].users if user != end]
         while stack and len(found) <= self.limit:
@@ -161,10 +161,10 @@ class _Groups:
         return list(found)
 
     def _fuse_epilogue(self, anchor: int) -> None:
-        """Fuse the element-wise operators of the anchor's shape that follow an anchor.
+        """Fuse an anchor with subsequent element-wise operators of its shape.
 
-        If the next operator is in another anchor's epilogue, or if `frugal` a reduction, trailing widening operators are left to
-        it: it can widen its input itself and then reads fewer bytes.
+        If the next operator is in another anchor's epilogue or, with `frugal`, is a reduction, trailing widening operators are not
+        fused here: the next operator's group can widen its input and then reads fewer bytes.
         """
         shape = _shape(self.nodes[anchor].expr)
         current = anchor
@@ -187,7 +187,7 @@ class _Groups:
             self.anchored[self.find(target)] = True
 
     def _widens(self, members: list[int], target: int) -> bool:
-        """Whether an epilogue step is a single operator whose result dtype is wider than those of its operands."""
+        """Test whether an epilogue step is a single operator whose result dtype is wider than those of its operands."""
         expr = self.nodes[target].expr
         sources = [
             child.type.dtype.bits
@@ -212,7 +212,7 @@ class _Groups:
             self._join(number, members, target)
 
     def _takes(self, kind: FusionKind, expr: Expr) -> bool:
-        """Whether an operator of a fusion kind can absorb an injective operand."""
+        """Test whether an operator of a fusion kind can absorb an injective operand."""
         if kind is FusionKind.COMPLEX_OUT_FUSABLE:
             moves = traits_of(expr).moves
             return self.frugal and moves is not None and moves.fill is not None
@@ -239,12 +239,12 @@ class _Groups:
 
 
 _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
-"""Fusion kinds of which a group has at most one operator."""
+"""A group has at most one operator of these fusion kinds."""
 
 
 def _kind(expr: Expr, frugal: bool) -> FusionKind:
-    """Fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views are opaque
-    since they need no kernel; if `frugal`, transposes are views too."""
+    """Return the fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views
+    are opaque, since they need no kernel; if `frugal`, transposes are views, too."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
         return FusionKind.OPAQUE
     operator = expr.callee
@@ -253,7 +253,7 @@ def _kind(expr: Expr, frugal: bool) -> FusionKind:
 
 
 def _pads_images(expr: Expr, reader: Expr) -> bool:
-    """Whether an expression pads the data of a convolution by a constant, and the convolution itself does not pad."""
+    """Test whether an expression pads the data of convolution `reader` by a constant, and the convolution has no padding."""
     match expr, reader:
         case Call(callee=ops.pad, args=(x, Constant())), Call(callee=ops.conv, args=(data, _)):
             pads, rank = expr.attrs.pads, len(_shape(x))

@@ -21,7 +21,7 @@ from inlaid.types import TensorType
 Array = np.ndarray[Any, Any]
 
 _EXACT = 1 << 62
-"""Bounds are computed in int64; sums of products that may exceed this value get the full range."""
+"""Bounds are computed in int64; sums of products that may exceed this value have the full range."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Range:
     high: Array
 
     def along(self, axis: int) -> Interval:
-        """Bounds per index of an axis as 1-d arrays, of one element if they are equal for all indices."""
+        """Return the bounds per index of an axis as 1-d arrays, of one element if the bounds are equal for all indices."""
         others = tuple(other for other in range(self.low.ndim) if other != axis)
         return self.low.min(axis=others), self.high.max(axis=others)
 
@@ -44,8 +44,8 @@ class Range:
 
 
 def integer_ranges(root: Expr) -> dict[int, Range]:
-    """Compute the ranges of all bool and integer tensors of at most 32 bits under a root, by id of the expression, without
-    constants. Time is linear in the number of expressions and the sizes of weights."""
+    """Compute the ranges of the bool and integer tensors of at most 32 bits under a root, except constants, by expression id. Time
+    is linear in the number of expressions and the sizes of weights."""
     known: dict[int, Range] = {}
     for expr in post_order(root):
         if is_narrow(expr) and not isinstance(expr, Constant):
@@ -54,7 +54,7 @@ def integer_ranges(root: Expr) -> dict[int, Range]:
 
 
 def is_narrow(expr: Expr) -> bool:
-    """Whether an expression is a tensor of bool or of integers of at most 32 bits."""
+    """Test whether an expression is a tensor of bool or of integers of at most 32 bits."""
     of = expr.type.dtype if isinstance(expr.type, TensorType) else None
     return of is not None and (of.kind == "bool" or (of.is_int and of.bits <= 32))
 
@@ -111,7 +111,7 @@ def _dtype(expr: Expr) -> str:
 
 
 def _range(expr: Expr, known: Mapping[int, Range]) -> Range:
-    """Range of a narrow expression, given those of its operands."""
+    """Compute the range of a narrow expression from the ranges of its operands."""
     type_ = expr.type
     assert isinstance(type_, TensorType)
     found = None
@@ -144,7 +144,7 @@ def _bounds(expr: Expr, known: Mapping[int, Range]) -> Interval:
 
 
 def _elementwise(call: Call, interval: Callable[..., Interval | None], known: Mapping[int, Range]) -> Interval | None:
-    """Bounds of an element-wise operator's result."""
+    """Compute the bounds of an element-wise operator's result."""
     rank = len(_shape(call))
     given = [tuple(part.reshape((1,) * (rank - part.ndim) + part.shape) for part in _bounds(arg, known)) for arg in call.args]
     computed = [low.shape for (low, _), arg in zip(given, call.args, strict=True) if not isinstance(arg, Constant)]
@@ -159,7 +159,7 @@ def _elementwise(call: Call, interval: Callable[..., Interval | None], known: Ma
 
 
 def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
-    """Bounds of a monotone function, by its reference, whose parameters may be per index of an axis."""
+    """Compute the bounds of a monotone function by its numpy reference. Parameters may differ per index of an axis."""
     attrs: Any = call.attrs
     x, *parameters = call.args
     assert isinstance(x.type, TensorType) and isinstance(call.callee, Operator)
@@ -181,7 +181,7 @@ def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
 
 
 def _keeps_order(call: Call, data: Range) -> bool:
-    """Whether an operator is monotone with the parameters of a call: no parameter is negative and nothing wraps."""
+    """Test whether an operator is monotone with the parameters of a call: no parameter is negative, and no result wraps."""
     match call.callee:
         case ops.multiply_fixed:
             multiplier, shift = (arg.data for arg in call.args[1:] if isinstance(arg, Constant))
@@ -200,7 +200,7 @@ def _spread(values: Array, axis: int, rank: int) -> Array:
 
 
 def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
-    """Bounds of sums of products with constant weights."""
+    """Compute the bounds of sums of products with constant weights."""
     x, weights = call.args
     assert isinstance(weights, Constant)
     axis = 1 if call.callee is ops.conv else len(_shape(x)) - 1
@@ -223,7 +223,7 @@ def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
 
 
 def is_product(expr: Expr) -> bool:
-    """Whether an expression is a convolution or matrix product of integer data with constant integer weights, in int32."""
+    """Test whether an expression is a convolution or matrix product of integer data with constant integer weights, in int32."""
     if not isinstance(expr, Call) or expr.callee not in (ops.conv, ops.matmul):
         return False
     x, weights = expr.args
@@ -236,7 +236,7 @@ def is_product(expr: Expr) -> bool:
 
 
 def _moved(call: Call, moves: Moves, known: Mapping[int, Range]) -> Interval | None:
-    """Bounds of an operator that moves, copies or reduces elements."""
+    """Compute the bounds of an operator that moves, copies or reduces elements."""
     rank, data = len(_shape(call)), known.get(id(call.args[0]))
     found = None if data is None or data.axis is None else moved_axis(call, data.axis)
     if found is None or data is None or data.axis is None:
@@ -254,7 +254,7 @@ def _moved(call: Call, moves: Moves, known: Mapping[int, Range]) -> Interval | N
 
 
 def _reduced(call: Call, inside: Interval) -> Interval | None:
-    """Bounds after a reduction of elements in the interval `inside`; None if a window may be empty."""
+    """Compute the bounds after a reduction of elements in the interval `inside`; None if a window may be empty."""
     low, high = inside
     attrs: Any = call.attrs
     match call.callee:

@@ -1,15 +1,15 @@
 """Lower a float32 model to mixed precision: multiply in bfloat16, accumulate in float32, store activations in bfloat16.
 
 `lower_precision` rounds the operands of convolutions and matrix products to bfloat16; weights are rounded at compile time, since
-casts of constants fold. A value that is read by a product, or by an operator that only moves elements (concatenation, pooling),
-is rounded for all its readers, so that it is stored once, in half the bytes:
+casts of constants fold. If a product, or an operator that only moves elements (concatenation, pooling), reads a value, the value is
+rounded for all readers, so that it is stored once, in half the bytes:
 
     conv -> add -> relu -> conv          conv -> add -> relu -> cast bfloat16 -> conv
                     |               =>                                |
                     +----> add                                        +-> cast float32 -> add
 
-The casts are element-wise and fuse into the kernels on either side. All other operators compute in float32, with division by a
-constant as multiplication, and `erf`, the bulk of a GELU, as a polynomial. These values stay float32:
+The casts are element-wise and fuse into the kernels on either side. All other operators compute in float32. Division by a constant
+becomes multiplication, and `erf`, the main cost of a GELU, becomes a polynomial. These values stay float32:
 * inputs and results of the model and of loops;
 * values read only by element-wise operators and reductions, such as residual sums before a normalization;
 * operands of an exponential (softmax scores), which amplifies an error in proportion to its argument;
@@ -20,8 +20,8 @@ of products both factors are rounded and the errors are nearly independent: the 
 square of the sum, and sqrt(2/3 k) u after k consecutive products. The tolerance of an output element, relative to the greatest
 element, is three times that: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
 
-Processors' bfloat16 instructions flush denormals (below 2^-126) to zero, so products may treat denormal operands as zero. NaN and
-infinities are preserved.
+The bfloat16 instructions of processors flush denormals (below 2^-126) to zero, so products may treat denormal operands as zero. NaN
+and infinities are preserved.
 
 Depthwise convolutions stay in float32: with one input channel per group there is nothing for a dot-product instruction to sum.
 """
@@ -60,7 +60,7 @@ limit is at least 1, so that clipping gives 1 beyond it. Fitted by weighted leas
 
 
 def lower_precision(target: Function) -> Function:
-    """Multiply float32 products in bfloat16, as the module describes. The function's type is unchanged."""
+    """Rewrite float32 products to bfloat16, as the module's docstring describes. The function's type is unchanged."""
     plan = _Plan(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -123,19 +123,19 @@ class _Plan:
                 self._judge(expr, readers[id(expr)])
 
     def stored_narrow(self, expr: Expr) -> bool:
-        """Whether a value is rounded to bfloat16 for all readers."""
+        """Test whether a value is rounded to bfloat16 for all readers."""
         return id(expr) in self._narrow
 
     def may_be_rounded(self, expr: Expr) -> bool:
-        """Whether a float32 value has no reader that needs it exact."""
+        """Test whether no reader of a float32 value needs the exact value."""
         return _is_wide(expr) and id(expr) not in self._exact
 
     def computes_narrow(self, expr: Expr) -> bool:
-        """Whether an operator that moves or averages elements reads and stores bfloat16."""
+        """Test whether an operator that moves or averages elements reads and stores bfloat16."""
         return _takes_narrow(expr) and self.may_be_rounded(expr)
 
     def _judge(self, expr: Expr, readers: Sequence[Expr]) -> None:
-        """Decide on a value whose readers are already decided."""
+        """Decide the storage dtype of a value; the dtypes of its readers are already decided."""
         if any(_amplifies(reader) or (_passes(reader) and id(reader) in self._steep) for reader in readers):
             self._steep.add(id(expr))
         if id(expr) in self._steep or any(self._needs_exact(reader) for reader in readers):
@@ -144,19 +144,19 @@ class _Plan:
             self._narrow.add(id(expr))
 
     def _needs_exact(self, reader: Expr) -> bool:
-        """Whether an expression needs exact operands."""
+        """Test whether an expression needs exact operands."""
         if _is_product(reader) or traits_of(reader).errors is ErrorPropagation.DAMPS:
             return False
         return id(reader) in self._exact if _takes_narrow(reader) else not _passes(reader)
 
 
 def _passes(reader: Expr) -> bool:
-    """Whether an operator passes the relative error of its float32 operands on to its result unamplified."""
+    """Test whether an operator does not amplify the relative error of its float32 operands."""
     return _is_wide(reader) and (_takes_narrow(reader) or _is_elementwise(reader))
 
 
 def _takes_narrow(expr: Expr) -> bool:
-    """Whether an operator moves elements by position or averages small windows, and is not element-wise (those fuse instead)."""
+    """Test whether an operator moves elements by position or averages small windows. Element-wise operators are excluded."""
     traits = traits_of(expr)
     moves = traits.moves is not None and traits.moves.by is Choice.PLACE
     return (moves or traits.errors is ErrorPropagation.PRESERVES) and not _is_elementwise(expr)
@@ -175,14 +175,14 @@ def _is_wide(expr: Expr) -> bool:
 
 
 def _is_product(expr: Expr) -> bool:
-    """Whether an expression is a float32 product to multiply in bfloat16."""
+    """Test whether an expression is a float32 product to multiply in bfloat16."""
     if not isinstance(expr, Call) or expr.callee not in _PRODUCTS or not all(map(_is_wide, (expr, *expr.args))):
         return False
     return expr.callee is ops.matmul or not _is_depthwise(expr)
 
 
 def _is_depthwise(conv: Call) -> bool:
-    """Whether a convolution, transposed or not, has one input channel per group."""
+    """Test whether a convolution, transposed or not, has one input channel per group."""
     data = conv.args[0].type
     assert isinstance(data, TensorType)
     return bool(conv.attrs.groups > 1 and data.shape[1] == conv.attrs.groups)

@@ -1,7 +1,7 @@
 """The pass manager.
 
 A pass is a frozen dataclass whose fields are its options. The manager is generic over the unit that passes transform: a graph
-module or a loop program. What depends on the IR (printing, verifying, running) is passed to the instruments as functions.
+module or a loop program. Functions that depend on the IR (printing, verifying, running) are passed to the instruments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Unit = TypeVar("_Unit")
 class Pass(Protocol[_Unit]):
     """A transformation of a unit. A pass that changes nothing returns the same object.
 
-    `name` identifies it in reports; `requires` names the passes that must have run before.
+    `name` identifies the pass in reports; `requires` names the passes that must have run before it.
     """
 
     @property
@@ -80,7 +80,7 @@ class Instrument(Generic[_Unit]):
 
 @dataclass(frozen=True)
 class PassManager(Generic[_Unit]):
-    """Runs passes in order under instruments. Raises `CompileError` if a pass precedes one that it requires."""
+    """Runs passes in order under instruments. Raises `CompileError` if a pass precedes a pass that it requires."""
 
     passes: Sequence[Pass[_Unit]]
     instruments: Sequence[Instrument[_Unit]] = ()
@@ -106,7 +106,7 @@ class PassManager(Generic[_Unit]):
 
 
 def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
-    """Run one pass on a unit. An `InlaidError` raised by the pass names it."""
+    """Run one pass on a unit. An `InlaidError` that the pass raises names the pass."""
     try:
         return step.run(unit)
     except InlaidError as error:
@@ -116,7 +116,7 @@ def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
 
 @dataclass(eq=False)
 class Timing(Instrument[_Unit]):
-    """Collects wall times in `seconds`, as (pass name, seconds) in order. `label` returns text to append to the name for a unit."""
+    """Collects wall times in `seconds`, as (pass name, seconds) in order. `label(unit)` returns text to append to the pass name."""
 
     label: Callable[[_Unit], str] = lambda unit: ""
     seconds: list[tuple[str, float]] = field(default_factory=list)
@@ -167,7 +167,7 @@ class Diff(Instrument[_Unit]):
 
 @dataclass(eq=False)
 class Capture(Instrument[_Unit]):
-    """Keeps the units that pass `step` returns, and the names of all passes that ran."""
+    """Records the units that pass `step` returns, and the names of all passes that ran."""
 
     step: str
     units: list[_Unit] = field(default_factory=list)
@@ -198,8 +198,8 @@ class Verify(Instrument[_Unit]):
 def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, same: Callable[[_Unit], bool]) -> str | None:
     """Find the first pass that breaks a unit by bisection; None if the final unit is correct.
 
-    `same` returns whether a unit is still correct, for instance whether its outputs on given inputs equal those of the original. It
-    runs about log2(number of passes) times. Bisection assumes that no pass repairs what an earlier one broke.
+    `same` returns whether a unit is still correct, for instance whether its outputs on given inputs equal the original outputs.
+    `same` is called about log2(number of passes) times. Bisection assumes that no pass repairs the error of an earlier pass.
     """
     units = [unit]
     for step in passes:

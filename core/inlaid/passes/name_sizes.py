@@ -17,7 +17,7 @@ from inlaid.types import substitute_type
 
 
 def name_sizes(target: Function) -> Function:
-    """Number existential sizes in order of appearance. Returns the same object if they are already numbered so."""
+    """Number existential sizes in order of appearance. Returns the same object if the names are already such numbers."""
     names = _names(target)
     if all(old.name == new.name for old, new in names.items() if isinstance(old, arith.SizeVar) and isinstance(new, arith.SizeVar)):
         return target
@@ -30,7 +30,7 @@ def name_sizes(target: Function) -> Function:
 
 
 def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
-    """Map each existential size to its renamed one."""
+    """Map each existential size to the size under its new name."""
     found: dict[arith.Expr, arith.Expr] = {}
 
     def add(size: arith.SizeVar) -> None:

@@ -31,4 +31,4 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     ModulePass("dead_code", remove_dead_code, ("graph_form",)),
     FunctionPass("name_sizes", name_sizes),
 )
-"""Large operators stay whole here; see `inlaid.passes.decompose` and `inlaid.partitioning` for what depends on a target."""
+"""No pass here decomposes large operators. For target-dependent passes see `inlaid.passes.decompose` and `inlaid.partitioning`."""

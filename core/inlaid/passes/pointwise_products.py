@@ -1,4 +1,4 @@
-"""Rewrite 1x1 convolutions to matrix products where output channels do not fill vectors.
+"""Rewrite 1x1 convolutions to matrix products if output channels do not fill vectors.
 
 A 1x1 convolution is the product of its weights and the image with its pixels flattened, which needs no copy. Vectors then run over
 pixels, so that the number of channels per group does not matter. Element-wise operators that follow, such as the bias, move before
@@ -20,12 +20,12 @@ from inlaid.plugins.contract import Capabilities
 from inlaid.types import TensorType
 
 ONE_BY_ONE = 1 / 6
-"""Fraction of one lane's peak (two multiply-adds per cycle) that channels computed one by one reach: the additions are a chain."""
+"""Fraction of one lane's peak (two multiply-adds per cycle) for channels computed one by one: additions form a chain."""
 
 
 def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_all) -> Function:
-    """Rewrite float32 1x1 convolutions, and grouped bfloat16 ones, to products where that is predicted to be faster on a target.
-    Returns the same object if there are none, the target has no vectors, or it does not support the products."""
+    """Rewrite float32 1x1 convolutions, and grouped bfloat16 ones, to products if that is predicted to be faster on a target.
+    Returns the same object if there are none, the target has no vectors, or the target does not support the products."""
     lanes = capabilities.vector_bits // 32
     if not lanes:
         return function
@@ -72,7 +72,7 @@ def _shape(expr: Expr) -> tuple[Dim, ...]:
 
 
 def _sizes(expr: Expr) -> tuple[int, ...]:
-    """Shape of a tensor with size hints for symbolic dimensions."""
+    """Return the shape of a tensor, with size hints for symbolic dimensions."""
     return tuple(map(size_hint, _shape(expr)))
 
 
@@ -82,8 +82,8 @@ def _dtype(expr: Expr) -> str:
 
 
 def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
-    """Whether a product over pixels is predicted to be faster than the convolution, including the copies between channel-blocked
-    and row-major layouts. Convolutions other than 2-d compute channels one by one."""
+    """Test whether a product over pixels is predicted to be faster than the convolution, including the copies between
+    channel-blocked and row-major layouts. Convolutions that are not 2-d compute channels one by one."""
     attrs: Any = call.attrs
     channels, depth = _sizes(call.args[1])[:2]
     elements = math.prod(_sizes(call))
@@ -95,8 +95,8 @@ def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
 
 
 def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
-    """Fraction of lanes that the output channels of a group fill, in vectors or half vectors. A single group may be padded;
-    channels of several groups that fill neither are computed one by one."""
+    """Return the fraction of lanes that the output channels of a group fill, in vectors or half vectors. A single group may be
+    padded; channels of several groups that fill no half vectors are computed one by one."""
     half = max(lanes // 2, 1)
     if channels % lanes == 0 or (alone and 2 * channels > lanes):
         return _filled(channels, lanes)
@@ -104,7 +104,7 @@ def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
 
 
 def _filled(count: int, lanes: int) -> float:
-    """Fraction of lanes that `count` elements fill."""
+    """Return the fraction of lanes that `count` elements fill."""
     return count / (-(-count // lanes) * lanes)
 
 
@@ -123,7 +123,7 @@ def _product(call: Call) -> Expr:
 
 
 def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
-    """Move the addition of a per-channel constant before the reshape; None if the call is anything else."""
+    """Move the addition of a per-channel constant before the reshape; None for any other call."""
     for product, other in (call.args, call.args[::-1]):
         inner = products.get(id(product))
         if inner is None or not isinstance(other, Constant) or not isinstance(call.type, TensorType):
@@ -137,6 +137,6 @@ def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
 
 
 def _like(call: Call, inner: Expr) -> TensorType:
-    """Type of an element-wise result over the shape of `inner`."""
+    """Return the type of an element-wise result over the shape of `inner`."""
     assert isinstance(call.type, TensorType)
     return TensorType(_shape(inner), call.type.dtype)

@@ -34,13 +34,13 @@ def _choose(old: Expr, new: Expr) -> Expr:
 
 
 def _the_same(found: Match) -> Expr | None:
-    """Return the captured `x` if it has the type of the root; otherwise the dropped constant broadcast it."""
+    """Return the captured `x` if it has the type of the root; None if the dropped constant changed the type by broadcasting."""
     x = found["x"]
     return x if x.type == found.root.type else None
 
 
 def _once(found: Match) -> Expr | None:
-    """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if it is an involution."""
+    """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if f is an involution."""
     outer = found.root
     assert isinstance(outer, Call)
     idempotent, x = traits_of(outer).idempotent, outer.args[0]
@@ -56,7 +56,7 @@ def _once(found: Match) -> Expr | None:
 
 
 def _contains(wide: DType, narrow: DType) -> bool:
-    """Whether every value of dtype `narrow` is a value of dtype `wide`, so that a cast through `wide` is lossless.
+    """Test whether every value of dtype `narrow` is a value of dtype `wide`, so that a cast through `wide` is lossless.
 
     Integer to float is excluded: casting a float back to a narrower integer saturates, casting an integer wraps.
     """
@@ -89,7 +89,7 @@ def _transpose(found: Match) -> Expr | None:
 
 
 def _transpose_of_single(found: Match) -> Expr | None:
-    """Rewrite a transpose that moves only axes of extent 1 to a reshape, which costs nothing."""
+    """Rewrite a transpose that moves only axes of extent 1 to a reshape, which needs no kernel."""
     x, perm = found["x"], found.attrs("outer").perm
     assert isinstance(x.type, TensorType) and isinstance(found.root.type, TensorType)
     kept = [axis for axis in perm if x.type.shape[axis] != 1]
@@ -149,8 +149,8 @@ def _square(found: Match) -> Expr | None:
 
 
 def _cube(found: Match) -> Expr | None:
-    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Not for narrow floats, which are rounded
-    after every operator."""
+    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Narrow floats are excluded, since they are
+    rounded after every operator."""
     x = found["x"]
     wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
     return mul(mul(x, x), x) if wide and x.type == found.root.type else None
@@ -161,7 +161,7 @@ def _is_int(expr: Expr) -> bool:
 
 
 def _is_signed(expr: Expr) -> bool:
-    """Whether negation only changes the sign; for unsigned integers it wraps."""
+    """Test whether negation only changes the sign of a value; negation of unsigned integers wraps."""
     return isinstance(expr.type, TensorType) and expr.type.dtype.kind != "uint"
 
 

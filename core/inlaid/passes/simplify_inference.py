@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 def simplify_inference(target: Function) -> Function:
     """Rewrite `batch_norm` to a scale and a shift, fold constant scales into the constant weights of the preceding convolution or
-    matrix product, and merge consecutive constant scales and shifts. An expression is merged only if it has no other use."""
+    matrix product, and merge consecutive constant scales and shifts. An expression is merged only if nothing else uses it."""
     expanded = rewrite_expr(target, [Rule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
     assert isinstance(expanded, Function)
     return _fold_scales(expanded)
@@ -111,7 +111,7 @@ def _scaled(found: Match) -> Expr | None:
 
 
 def _by_channel(product: Call, scale: Array) -> Array | None:
-    """Reshape a scale that broadcasts to the product's result so that it broadcasts to its weights; None if impossible."""
+    """Reshape a scale that broadcasts to a product's result, so that it broadcasts to the weights; None if impossible."""
     type_, weights = product.type, product.args[1]
     assert isinstance(type_, TensorType) and isinstance(weights, Constant) and isinstance(product.callee, Operator)
     rank = type_.rank
@@ -158,7 +158,7 @@ def _same_type(found: Match, result: Expr) -> Expr | None:
 
 
 def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant | None:
-    """Combine two float constants; None if the result overflows or is denormal, since the two separate steps could stay in
+    """Combine two float constants; None if the result overflows or is denormal, since the two separate operations could stay in
     range."""
     with np.errstate(all="ignore"):
         value = combine(_values(found[first]), _values(found[second]))
@@ -197,4 +197,4 @@ def _steps() -> tuple[tuple[Pattern, Callable[[Match], Expr | None]], ...]:
 _STEPS = _steps()
 """Rewrites to try at each expression, in order."""
 _INNER = ("product", "sum")
-"""Names of captures that a rewrite consumes: they must have no other use."""
+"""Names of captured expressions that a rewrite replaces, and that nothing else may use."""

@@ -1,10 +1,10 @@
-"""Sink transposes through element-wise operators where that transposes fewer bytes.
+"""Sink transposes through element-wise operators if that transposes fewer bytes.
 
 A model in NHWC has a transpose before and after each NCHW kernel, or the reverse. The activations and additions between two kernels
-compute the same in either order. In the kernels' order they need no transposes, and the kernels of a target stay in one region.
+can compute in either order. In the kernels' order they need no transposes, and the kernels of a target stay in one region.
 
-Element-wise operators that read one another form a group, which computes in one order of axes: the model's, or that of a transpose
-which the group reads or is read by. A group changes its order only if that is strictly cheaper, so a graph that gains nothing is
+Element-wise operators that read one another form a group, which computes in one order of axes: the model's order, or the order of a
+transpose before or after the group. A group changes its order only if that is strictly cheaper, so a graph that gains nothing is
 returned unchanged.
 """
 
@@ -33,7 +33,7 @@ Perm = tuple[int, ...]
 def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda call: True) -> Function:
     """Move transposes to where they move the fewest bits, and simplify. Returns the same object if no move helps.
 
-    `cuts` returns whether a transpose may be moved: not one that a target matches as part of a composite."""
+    `cuts` returns whether a transpose may be moved: false if a target matches it as part of a composite."""
     orders: dict[int, Perm] = {}
     for group in _groups(function) if any(_perm(expr) for expr in post_order(function)) else ():
         # Sequentially, so that a group knows the orders that neighbouring groups have chosen.
@@ -60,9 +60,9 @@ def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda ca
 class _Group:
     """Element-wise operators that read one another.
 
-    `reads` maps the id of each operand of the members' rank from outside the group to the operand and whether the group is its only
+    `reads` holds the operands from outside the group that have the members' rank, by id, each with whether the group is its only
     reader. `leaves` maps the id of each member to its uses outside the group: pairs of the transpose that is read (None for the
-    untransposed result) and the ids of its readers."""
+    untransposed result) and the ids of the transpose's readers."""
 
     members: list[Call] = field(default_factory=list)
     transposes: list[Call] = field(default_factory=list)
@@ -70,8 +70,8 @@ class _Group:
     leaves: dict[int, list[tuple[Perm | None, tuple[int, ...]]]] = field(default_factory=dict)
 
     def best(self, orders: Mapping[int, Perm]) -> Perm | None:
-        """Find the order in which the members compute cheapest, as the permutation back to the model's order; None to keep the
-        order. `orders` holds the orders that groups have chosen, by id of the members."""
+        """Find the cheapest order for the members, as the permutation back to the model's order; None for the model's order.
+        `orders` holds the orders that groups have chosen, by id of the members."""
         entering = (_source(expr, orders)[1] for expr, _ in self.reads.values() if not isinstance(expr, Constant))
         leaving = (perm for leaves in self.leaves.values() for perm, _ in leaves)
         candidates = dict.fromkeys((*filter(None, entering), *map(_inverse, filter(None, leaving))))
@@ -80,7 +80,7 @@ class _Group:
         return perm if perm is not None and costs[perm] < self._cost(None, orders) else None
 
     def _cost(self, order: Perm | None, orders: Mapping[int, Perm]) -> int:
-        """Cost of computing the group in an order: bits transposed around it, and bits of constants that must be stored twice."""
+        """Return the cost of computing the group in an order: bits transposed around it, and bits of constants stored twice."""
         total = 0
         back = None if order is None else _inverse(order)
         chosen = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}
@@ -91,7 +91,7 @@ class _Group:
             source, perm = _source(expr, chosen)
             total += _moved(source, _after(perm, back))
             if back is not None and not alone:
-                total += _moved(source, perm)  # for its other readers
+                total += _moved(source, perm)  # for the other readers of the operand
         for member in self.members:
             made = _reordered_type(_tensor(member), back)
             wanted = {
@@ -139,7 +139,7 @@ def _groups(function: Function) -> Iterator[_Group]:
 
 
 def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
-    """Whether an element-wise operator computes the same in any order of axes and its operands are in the same scope."""
+    """Test whether an element-wise operator has equal results in any order of axes, and its operands are in the same scope."""
     if not isinstance(expr.callee, Operator) or not expr.callee.elementwise or not isinstance(expr.type, TensorType):
         return False
     if getattr(expr.attrs, "block_size", 0) or expr.type.rank < 2:
@@ -159,12 +159,12 @@ def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
 
 
 def _by_axis(expr: Call) -> bool:
-    """Whether the operands after the first have one element per index of an axis."""
+    """Test whether the operands after the first have one element per index of an axis."""
     return any(item.name == "axis" for item in fields(expr.attrs))
 
 
 def _data(expr: Call) -> Sequence[Expr]:
-    """Operands whose axes correspond to those of the result."""
+    """Return the operands whose axes are the axes of the result."""
     assert isinstance(expr.type, TensorType)
     args = expr.args[:1] if _by_axis(expr) else expr.args
     return [arg for arg in args if isinstance(arg.type, TensorType) and arg.type.rank == expr.type.rank]
@@ -193,7 +193,7 @@ def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, .
 
 @dataclass
 class _Transposed:
-    """Creates transposes: each only once, and consecutive ones merged."""
+    """Creates each transpose only once, and merges consecutive transposes."""
 
     made: dict[tuple[int, Perm], tuple[Expr, Expr]] = field(default_factory=dict)
 
@@ -209,7 +209,7 @@ class _Transposed:
 
 
 def _perm(expr: Expr) -> Perm | None:
-    """Permutation of a transpose; None for any other expression."""
+    """Return the permutation of a transpose; None for any other expression."""
     return expr.attrs.perm if isinstance(expr, Call) and isinstance(expr.attrs, TransposeAttrs) else None
 
 
@@ -218,7 +218,7 @@ def _inverse(perm: Perm) -> Perm:
 
 
 def _source(expr: Expr, orders: Mapping[int, Perm | None]) -> tuple[TensorType, Perm | None]:
-    """Type that an operand's producer computes under `orders`, and the permutation from it to the operand."""
+    """Return the type that an operand's producer has under `orders`, and the permutation from that type to the operand's."""
     perm = _perm(expr)
     if perm and isinstance(expr, Call):
         expr = expr.args[0]
@@ -231,7 +231,7 @@ def _reordered_type(type_: TensorType, perm: Perm | None) -> TensorType:
 
 
 def _after(first: Perm | None, second: Perm | None) -> Perm | None:
-    """Compose two permutations; None is the identity."""
+    """Compose two permutations; None means the identity."""
     if first is None or second is None:
         return first or second
     found = tuple(first[axis] for axis in second)
@@ -239,7 +239,7 @@ def _after(first: Perm | None, second: Perm | None) -> Perm | None:
 
 
 def _moved(source: TensorType, perm: Perm | None) -> int:
-    """Bits that a transpose of a tensor moves: 0 if only axes of extent 1 change places."""
+    """Return the bits that a transpose of a tensor moves: 0 if only axes of extent 1 change places."""
     kept = [axis for axis in perm or () if source.shape[axis] != 1]
     return 0 if kept == sorted(kept) else _bits(source)
 

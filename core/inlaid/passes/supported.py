@@ -8,7 +8,7 @@ from inlaid.graph.ir import Call, Expr, children
 from inlaid.graph.operator import Operator
 
 Supports = Callable[[Call], bool]
-"""Whether a target supports an operator call, judged by its attributes and the types of its operands and result."""
+"""Predicate: whether a target supports an operator call, decided by the call's attributes and the types of operands and result."""
 
 
 def supports_all(call: Call) -> bool:
@@ -17,7 +17,7 @@ def supports_all(call: Call) -> bool:
 
 
 def is_supported(made: Expr, supports: Supports, *given: Expr) -> bool:
-    """Whether a target supports all operators of an expression, up to its operands `given`."""
+    """Test whether a target supports all operators of an expression, except those of its operands `given`."""
     stack, seen = [made], {id(expr) for expr in given}
     while stack:
         expr = stack.pop()

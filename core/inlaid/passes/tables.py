@@ -27,7 +27,7 @@ from inlaid.types import TensorType
 @dataclass(frozen=True)
 class _Derived:
     """An element-wise function of `source`, an 8-bit tensor. `result` is the function applied to `byte`, a variable of shape (256,)
-    that holds every byte value. `expensive`: some operator of the function is."""
+    that holds every byte value. `expensive`: the function has an expensive operator."""
 
     source: Expr
     byte: Var
@@ -63,7 +63,7 @@ def _is_bytes(expr: Expr) -> bool:
 
 
 def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
-    """Express a value as a function of one 8-bit tensor; None if it depends on anything else."""
+    """Express a value as a function of one 8-bit tensor; None if the value depends on anything else."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     for arg in expr.args:
@@ -88,7 +88,7 @@ def _itself(source: Expr) -> _Derived:
 
 
 def _looked_up(found: _Derived, expr: Expr) -> Expr:
-    """Look up a byte in the table of all results, ordered by the bytes as unsigned integers."""
+    """Look up the source in the table of all results, which is ordered by byte value as unsigned integer."""
     assert isinstance(found.byte.type, TensorType)
     every = np.arange(256, dtype=np.uint8).view(found.byte.type.dtype.numpy)
     table = evaluate(function([found.byte], found.result), [every])

@@ -3,7 +3,7 @@
 A plugin is a module named by an entry point of group `inlaid.plugins`. It defines `PLUGIN_API_VERSION = 2`, implements hooks of
 `inlaid.plugins.hookspecs` marked with `hookimpl`, and imports vendor libraries inside the hooks.
 
-Names are loaded lazily: a program that runs packages needs few of them.
+Names are loaded lazily, since a program that only runs packages needs few names.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ _NAMED = 3
 
 
 class blame:  # noqa: N801 - reads as a statement
-    """Context manager that converts foreign exceptions into a `PluginError` stating the plugin and what failed. Inlaid's own errors
-    pass through, with missing names filled in."""
+    """Context manager that converts foreign exceptions into a `PluginError`, which names the plugin and the failed action `what`.
+    Inlaid's errors pass through, with missing names filled in."""
 
     def __init__(self, plugin: str, what: str, region: str = "", nodes: Sequence[str] = ()) -> None:
         self.plugin = plugin
@@ -40,6 +40,6 @@ def describe(error: BaseException) -> str:
 
 
 def some(nodes: Sequence[str]) -> str:
-    """Format source node names: the first few, and the number of others."""
+    """Format source node names: the first few, then the number of further ones."""
     more = len(nodes) - _NAMED
     return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -34,9 +34,9 @@ COMPOSITE = "composite"
 
 
 class Phase(Enum):
-    """Phase in which a plugin's passes run. BEFORE_PEELING: on each kernel before loops are peeled, when a padded copy is one loop
-    nest with a select. LOOP: on each kernel and layout copy after remainder iterations are peeled, so that main loops need no
-    guards."""
+    """Phase in which a plugin's passes run. BEFORE_PEELING passes run on each kernel before loops are peeled, when a padded copy is
+    one loop nest with a select. LOOP passes run on each kernel and layout copy after remainder iterations are peeled: main loops
+    need no guards."""
 
     BEFORE_PARTITION = "before-partition"
     AFTER_PARTITION = "after-partition"
@@ -50,8 +50,8 @@ HALF_EVEN, UP, AWAY, ONCE = ROUNDINGS = ("half_even", "up", "away", "once")
 
 @dataclass(frozen=True)
 class Quantisation:
-    """The requantisation of a target: how it scales sums to its stored type. Composites that need another one are rejected with the
-    reason; `inlaid.quantize` makes models that need no other.
+    """Requantisation of a target: how it scales sums to its stored type. Composites that need a different requantisation are
+    rejected with a reason. `inlaid.quantize` produces models that use only this one.
 
     roundings: any of "half_even", "up", "away", "once" (see `inlaid.ops.requantisation.Factor`); if empty, only the target's rules
     decide, and the other fields are ignored. multiplier_bits: significant bits of a multiplier; 1 means shifts only. shifts: least
@@ -67,8 +67,8 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class Link:
-    """Link between host memory and a target's memory: latency in seconds, bandwidth in bytes/s. The default is for a target that
-    works in host memory, where only starting a region takes time."""
+    """Link between host memory and a target's memory: latency in seconds, bandwidth in bytes/s. The default suits a target that
+    works in host memory: its only cost is the time to start a region."""
 
     latency: float = 2e-6
     bandwidth: float = math.inf
@@ -79,7 +79,7 @@ class StaticMemory:
     """Statically planned memory. Inputs and outputs live in the workspace arena; an input may be overwritten after its last use.
     Values are read in place where possible, and padded copies are avoided. `alignment` is the least alignment of buffers, in bytes.
     `fast` is the size in bytes of a second, faster memory, which gets the buffers with the most accesses per byte. Loop programs
-    are planned this way; `CompileContext.steps` plans values between steps, but not inputs and outputs."""
+    are planned this way. `CompileContext.steps` plans only the values between steps, not inputs and outputs."""
 
     alignment: int = 4
     fast: int = 0
@@ -87,15 +87,15 @@ class StaticMemory:
 
 @dataclass(frozen=True)
 class Core:
-    """Cost model of a core with vectors, for shared schedule rules. Times are in cycles; a load is of one vector. The defaults are
-    no particular processor: measure yours, or use its manual.
+    """Cost model of a core with vectors, for shared schedule rules. Times are in cycles; a load reads one vector. The defaults
+    describe no specific processor: measure yours, or use its manual.
 
-    latency: of a multiply-add. units: multiply-adds, and loads, that start per cycle. loop_entry: overhead of an inner loop, for
-    filling and draining the pipeline, addresses and the final branch. l1_bytes: size of the first-level cache. l1_ways: its
-    associativity, which bounds the rows of a tile. alias_bytes: rows at a multiple of this distance map to the same few cache sets.
-    alias_cycles: cost per row and step of such rows. l2_bytes: size of the second-level cache per core. l2_load: time of a load
-    from it. load_stall: time by which such a load delays multiply-adds. l3_load: time of a load from beyond it. llc_bytes: share of
-    the last-level cache that one kernel may use. llc_rate: its bandwidth in bytes/cycle.
+    latency: latency of a multiply-add. units: multiply-adds, and also loads, that start per cycle. loop_entry: overhead of an inner
+    loop, for filling and draining the pipeline, addresses and the final branch. l1_bytes: size of the first-level cache. l1_ways:
+    its associativity, which bounds the rows of a tile. alias_bytes: rows at a multiple of this distance map to the same few cache
+    sets. alias_cycles: cost of an aliasing row per step. l2_bytes: size of the L2 cache per core. l2_load: time of a load from L2.
+    load_stall: delay of multiply-adds by an L2 load. l3_load: time of a load that misses L2. llc_bytes: share of the last-level
+    cache that one kernel may use. llc_rate: bandwidth of the last-level cache in bytes/cycle.
     """
 
     latency: float = 4
@@ -116,13 +116,13 @@ class Core:
 @dataclass(frozen=True)
 class Threads:
     """Thread model of a target whose kernels are grids of thread blocks, for shared schedule rules and cost models. Shared memory
-    is the memory scope with owner "block"; rules do without it if none is declared.
+    is the memory scope with owner "block". If the target declares none, rules use no shared memory.
 
-    block: greatest number of threads per block; 1 for a CPU that runs blocks one after another, whose kernels vector rules
-    schedule. subgroup: threads in lock step, whose adjacent accesses coalesce; 1 for none. shuffles: whether threads of a subgroup
-    (a power of two) can read each other's registers; kernels may then have buffers of scope `SUBGROUP`. resident: threads that the
-    device holds at once; fewer leave it partly idle. vector_bytes: bytes that one thread should load or store at once. registers:
-    32-bit registers per thread.
+    block: greatest number of threads per block; 1 for a CPU that runs blocks one after another, for which vector rules apply.
+    subgroup: number of threads in lock step, whose adjacent accesses coalesce; 1 if there are no subgroups. shuffles: whether
+    threads of a subgroup (a power of two) can read each other's registers; kernels may then have buffers of scope `SUBGROUP`.
+    resident: threads that the device holds at once; a launch of fewer threads leaves it partly idle. vector_bytes: bytes that one
+    thread should load or store at once. registers: 32-bit registers per thread.
     """
 
     block: int = 256
@@ -137,18 +137,19 @@ class Threads:
 class Capabilities:
     """Capabilities of a target, as data that needs no device.
 
-    dtypes: supported dtypes, and "sequence" for sequences and optionals. scopes: memory scopes besides main memory; buffers of a
-    loop program in any other, or beyond the capacity, are errors. vector_bits: vector register width, 0 for none.
-    vector_registers: their number, at least 4. core: cost model of a core with vectors. masks: whether vector loads and stores can
-    be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. threads: None if a kernel is a function on one thread
-    that may fork others; else kernels are launched on grids, and calls may have predicates over dimensions. cores: 0 if known only
-    at run time. dynamic_dims: whether dimensions may be symbolic. control_flow: whether a region may be a `Loop`. branches: whether
-    calls of a region may have predicates, and a region may contain `If`. in_place: whether kernels and loop iterations may update
-    inputs and state in place (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`). peak: FLOP/s. bandwidth:
-    bytes/s. link: the link between host memory and the target's. memory: None if the caller owns a region's inputs and outputs, and
-    memory is ample. stack_bytes: largest buffer on the stack of a kernel's calling thread. thread_stack_bytes: of an iteration of a
-    parallel loop. standalone: no host fallback: a model that the listed targets cannot run completely is refused. device_memory:
-    regions work in device memory, and the runtime module has a `Device`.
+    dtypes: supported dtypes, and "sequence" for sequences and optionals. scopes: memory scopes besides main memory. A loop program
+    with buffers in an undeclared scope, or beyond a capacity, is an error. vector_bits: vector register width, 0 for none.
+    vector_registers: number of vector registers, at least 4. core: cost model of a core with vectors. masks: whether vector loads
+    and stores can be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. threads: None if a kernel is a
+    function that one thread calls and that may fork threads; else kernels are launched on grids, and calls may have predicates over
+    dimensions. cores: 0 if known only at run time. dynamic_dims: whether dimensions may be symbolic. control_flow: whether a region
+    may be a `Loop`. branches: whether calls of a region may have predicates, and a region may contain `If`. in_place: whether
+    kernels and loop iterations may update inputs and state in place (`LoopProgram.updates`, `RegionProgram.aliases`,
+    `RegionLoop.in_place`). peak: FLOP/s. bandwidth: bytes/s. link: the link between host memory and the target's memory. memory:
+    None if the caller owns a region's inputs and outputs, and memory is ample. stack_bytes: largest buffer on the stack of a
+    kernel's calling thread. thread_stack_bytes: largest buffer on the stack of a parallel loop's thread. standalone: no host
+    fallback: a model that the listed targets cannot run completely is refused. device_memory: regions work in device memory, and
+    the runtime module has a `Device`.
     """
 
     dtypes: tuple[str, ...]
@@ -177,21 +178,21 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Accept:
-    """The target supports it. `seconds` is the predicted time; None uses a roofline from the capabilities."""
+    """Verdict: the target supports the call. `seconds` is the predicted time; None uses a roofline from the capabilities."""
 
     seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Reject:
-    """The target does not support it. `reason` is shown to the user."""
+    """Verdict: the target does not support the call. `reason` is shown to the user."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class AcceptIf:
-    """The target supports it if a condition on dimensions is nonzero at run time."""
+    """Verdict: the target supports the call if a condition on dimensions is nonzero at run time."""
 
     constraint: Dim
     seconds: float | None = None
@@ -204,10 +205,10 @@ Verdict = Accept | Reject | AcceptIf
 class OpRule:
     """A rule that lets a target accept an operator or a composite.
 
-    `pattern` is an operator's name, "*" for every operator, or a pattern of `inlaid.graph.pattern`. What a pattern matches becomes
-    one call in the region, of a function whose attribute `COMPOSITE` is `name`. The rule's name must then be unique: steps, reports
-    and locks refer to it. `predicate` judges a call of the operator, or a `Match` of the pattern; None accepts all. Composites are
-    tried before single operators, and earlier rules before later ones.
+    `pattern` is an operator's name, "*" for every operator, or a pattern of `inlaid.graph.pattern`. The operators that a pattern
+    matches become one call in the region, of a function whose attribute `COMPOSITE` is `name`. The name of such a rule must be
+    unique: steps, reports and locks refer to it. `predicate` judges a call of the operator, or a `Match` of the pattern; None
+    accepts all. Composites are tried before single operators, and earlier rules before later ones.
     """
 
     pattern: str | Pattern
@@ -218,8 +219,8 @@ class OpRule:
 @dataclass(frozen=True)
 class Tolerance:
     """Allowed difference from the reference for an element type. Floats: `relative` times the greatest magnitude in the result,
-    plus `absolute`. Integers: `steps` units. `operator` limits it to an operator, or to a composite by its rule's name; "" applies
-    to all operators and to whole models."""
+    plus `absolute`. Integers: `steps` units. `operator` limits the tolerance to an operator, or to a composite by its rule's name;
+    "" applies to all operators and to whole models."""
 
     dtype: str
     relative: float = 0.0
@@ -230,7 +231,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class ExpectedFailure:
-    """A check of the conformance suite that is known to fail, and why. `check` is its id in reports, such as
+    """A check of the conformance suite that is known to fail, with the reason. `check` is the id of the check in reports, such as
     "operators/agrees[exp-float16]"; a trailing asterisk matches any suffix."""
 
     check: str
@@ -240,23 +241,23 @@ class ExpectedFailure:
 @dataclass(frozen=True)
 class Conformance:
     """A target's declarations for the conformance suite. `tolerances` override the defaults. `expected_failures` must not name
-    checks of the levels plugin, annotations and codegen. `examples` are functions whose body is a call of an operator or matches a
-    composite, for rules whose inputs the suite cannot find by search."""
+    checks of the levels plugin, annotations and codegen. `examples` are functions for rules whose inputs the suite cannot find by
+    search: the body calls an operator or matches a composite."""
 
     tolerances: tuple[Tolerance, ...] = ()
     expected_failures: tuple[ExpectedFailure, ...] = ()
     examples: tuple[Function, ...] = ()
 
     def tolerance(self, dtype: str, operator: str = "") -> Tolerance | None:
-        """The declared tolerance for an element type in results of an operator or composite, or of whole models for ""; None if
-        there is none."""
+        """Return the declared tolerance for an element type in results of an operator or composite, or of whole models for ""; None
+        if the target declares none."""
         return next((item for item in self.tolerances if (item.dtype, item.operator) == (dtype, operator)), None)
 
 
 @dataclass(frozen=True)
 class Border:
-    """How an input or output of a region is stored: in a `layout`, padded with zeros. A nonzero `scale` means integers of type
-    `dtype`, real = (integer - zero_point) * scale, padded with the zero point."""
+    """Storage of an input or output of a region: in a `layout`, padded with zeros. With a nonzero `scale`, the stored elements are
+    integers of type `dtype`, real = (integer - zero_point) * scale, padded with the zero point."""
 
     layout: Layout = ROW_MAJOR
     dtype: str = ""
@@ -266,7 +267,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Borders:
-    """The borders of a region's inputs and outputs, in order."""
+    """Storage of a region's inputs and outputs, in order."""
 
     inputs: tuple[Border, ...]
     outputs: tuple[Border, ...]
@@ -279,7 +280,7 @@ Form = Callable[[TensorType], Border]
 @dataclass(frozen=True)
 class Region:
     """A closed graph for one target. `function` has tensor parameters and results and no free variables. `borders` are the storage
-    forms that the code generator asked for, None for the default; the function's types do not show them."""
+    forms that the code generator asked for, None for the default; the types of `function` do not include them."""
 
     symbol: str
     function: Function
@@ -316,41 +317,41 @@ class CompileContext(Protocol):
 
     @property
     def instructions(self) -> Sequence[Any]:
-        """Tensor intrinsics passed to `inlaid.build`, in addition to those of `inlaid_intrinsics`, each with its emitter in the
-        form of this target's plugin."""
+        """Tensor intrinsics passed to `inlaid.build`, in addition to the intrinsics of `inlaid_intrinsics`. Each has an emitter in
+        the form of this target's plugin."""
 
     @property
     def objects(self) -> Store:
-        """Cache of generated code on disk, keyed by `inlaid.cache.digest` of everything that the code depends on."""
+        """On-disk cache of generated code. A key is the `inlaid.cache.digest` of everything that the code depends on."""
 
     @property
     def printed(self) -> dict[Any, Any]:
-        """Cache in memory of a loop-level code generator's results, since regions of a model may share kernel objects. Keys start
-        with the target."""
+        """In-memory cache for a loop-level code generator's results, since regions may share kernel objects. Keys start with the
+        target."""
 
     def report(self, step: str, done: int, total: int) -> None:
-        """Report the current step of the code generator and its progress; 0 of 0 if unknown."""
+        """Report that `done` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
 
 
 class Codegen(ABC):
-    """Compile side of a target. Needs no device."""
+    """Compile side of a target, usable without the device."""
 
     @abstractmethod
     def compile(self, unit: Any, context: CompileContext) -> Artifact:
         """Compile `unit`: a `Region`, or at loop level a `RegionProgram`, or a `RegionLoop` if the capabilities allow it. Equal
-        units must give equal bytes. Raises `Unsupported` for what cannot be compiled."""
+        units must give equal bytes. Raises `Unsupported` for a unit that cannot be compiled."""
 
     def borders(self, region: Region) -> Borders | None:
         """Choose how a region's inputs and results are stored; None for row-major order and the types of the graph. Must be a pure
-        function. The compiler converts values outside of the region, except between regions that agree. `compile` then gets the
-        region with these borders, and its artifact's signature has the stored types. Loop programs of a loop-level target convert
-        inside the region."""
+        function. The compiler converts values outside of the region, but not between regions with equal borders. `compile` then
+        gets the region with these borders, and the signature of the resulting artifact has the stored types. Loop programs of a
+        loop-level target convert inside the region."""
         return None
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Result of an exporter: files, lines of text for the user, such as the memory size, and the same as `facts` for programs."""
+    """Result of an exporter: written files, lines of text for the user, such as the memory size, and the same data as `facts`."""
 
     files: tuple[Path, ...]
     lines: tuple[str, ...] = ()

@@ -60,25 +60,25 @@ class Device(ABC):
 
     @abstractmethod
     def release(self, queue: Opaque) -> None:
-        """Release a queue, even with work on it."""
+        """Release a queue, even if work on it is not finished."""
 
     @abstractmethod
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Opaque) -> None:
-        """Copy a row-major host array to a tensor of its shape and dtype. The array may change once the call returns."""
+        """Copy a row-major host array to a tensor of the same shape and dtype. `source` may change once this returns."""
 
     @abstractmethod
     def download(self, source: DeviceTensor, target: np.ndarray[Any, Any], queue: Opaque) -> None:
-        """Copy a tensor to a row-major host array of its shape and dtype. The array is valid once the queue has executed the
+        """Copy a tensor to a row-major host array of the same shape and dtype. `target` is valid once the queue has executed the
         copy."""
 
     @abstractmethod
     def copy(self, source: DeviceTensor, target: DeviceTensor, queue: Opaque) -> None:
-        """Copy a tensor to another of its shape and dtype that does not overlap it. Either may start at any element of a buffer,
-        since loops copy single rows."""
+        """Copy a tensor to another tensor of the same shape and dtype that does not overlap `source`. Both may start at any element
+        of a buffer, since loops copy single rows."""
 
     @abstractmethod
     def event(self, queue: Opaque) -> Opaque:
-        """Record an event that completes when all work now on the queue is done."""
+        """Record an event that completes when all work enqueued so far is done."""
 
     @abstractmethod
     def wait(self, queue: Opaque, event: Opaque) -> None:
@@ -86,7 +86,7 @@ class Device(ABC):
 
     @abstractmethod
     def synchronise(self, event: Opaque) -> None:
-        """Block until an event completes. Raises errors of the work before it."""
+        """Block until an event completes. Raises the errors of work enqueued before the event."""
 
     @abstractmethod
     def memory(self) -> MemoryFacts:
@@ -97,8 +97,8 @@ class Device(ABC):
         return None
 
     def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:
-        """Export a tensor as a DLPack capsule that keeps `owner` alive; `stream` is as for `__dlpack__`. No work is pending on the
-        tensor. `inlaid.runtime.dlpack` makes capsules from addresses. Raises `BufferError` if export is impossible."""
+        """Export a tensor as a DLPack capsule that keeps `owner` alive; `stream` is as for `__dlpack__`. No work on the tensor is
+        pending. `inlaid.runtime.dlpack` makes capsules from addresses. Raises `BufferError` if export is impossible."""
         raise BufferError("the device does not support DLPack")
 
     def attribute(self, name: str, tensor: DeviceTensor) -> object:
@@ -106,13 +106,13 @@ class Device(ABC):
         raise AttributeError(name)
 
     def adopts(self, value: Any) -> bool:
-        """Whether an object is a tensor on this device; by default judged by its `__dlpack_device__`."""
+        """Test whether an object is a tensor on this device. The default compares `__dlpack_device__`."""
         where = self.dlpack_device()
         return where is not None and hasattr(value, "__dlpack_device__") and tuple(map(int, value.__dlpack_device__())) == where
 
     def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
-        """Wrap an object that `adopts` accepts as a tensor, without a copy. Returns the tensor and the object that keeps it alive.
-        Raises `InputError` if it cannot be read in place."""
+        """Wrap an object that `adopts` accepts as a tensor, without a copy. Returns the tensor and an object that keeps its memory
+        alive. Raises `InputError` if the memory cannot be read in place."""
         raise InputError("the device cannot import tensors", remedy="pass an array in host memory")
 
     def pinned(self, size: int) -> np.ndarray[Any, Any] | None:
@@ -122,8 +122,8 @@ class Device(ABC):
 
 
 class CapturingDevice(Device):
-    """A device that can record launches and replay them in one call, such as a CUDA graph. Launches of fixed sizes on the same
-    memory are replayed when a run repeats them."""
+    """A device that can record launches and replay them in one call, such as a CUDA graph. The executor replays a recording if a
+    run repeats launches of fixed sizes on the same memory."""
 
     @abstractmethod
     def begin_capture(self, queue: Opaque) -> None:
@@ -131,12 +131,12 @@ class CapturingDevice(Device):
 
     @abstractmethod
     def end_capture(self, queue: Opaque) -> Opaque | None:
-        """End recording. Returns the recording, none of which has run, or None if it cannot be replayed."""
+        """End recording. Returns the recording, or None if it cannot be replayed. Recorded launches have not run."""
 
     @abstractmethod
     def replay(self, recording: Opaque, queue: Opaque) -> None:
-        """Enqueue a recording: the same kernels on the same memory, with its current contents. The queue may differ from the
-        recorded one. A recording is on one queue at a time."""
+        """Enqueue a recording: the recorded kernels read the current contents of the recorded memory. `queue` may differ from the
+        recorded queue. A recording is on one queue at a time."""
 
     @abstractmethod
     def discard(self, recording: Opaque) -> None:
@@ -155,5 +155,5 @@ class DeviceKernel(Protocol):
         queue: Opaque,
     ) -> None:
         """Enqueue the region. `workspace` has at least the bytes that the artifact requires, None if it requires none. `dims` is as
-        for `Kernel`, in host memory: computed dimensions are written when the queue has executed the region, and an output with one
-        is allocated at its upper bound. Must be thread-safe for different queues."""
+        for `Kernel`, in host memory: computed dimensions are written when the queue has executed the region. An output with a
+        computed dimension is allocated at the upper bound. Must be thread-safe for different queues."""

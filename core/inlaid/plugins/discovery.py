@@ -29,8 +29,8 @@ DISABLED = "INLAID_DISABLED_PLUGINS"
 Stage = Literal["disabled", "import", "version", "hooks", "targets", "frontends"]
 
 CORE, RUNTIME = "inlaid", "inlaid-runtime"
-"""Distribution of the core, whose plugins have precedence over others of the same name, and that of the runtime, which contains the
-run-time halves of plugins under the entry points of the complete ones."""
+"""Distributions of the core and of the runtime. The core's plugins have precedence over others of the same name. The runtime
+contains the run-time halves of plugins, under the same entry points as the complete plugins."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = re.compile(r"\.[^./\\A-Z\s]+")
@@ -40,7 +40,7 @@ _OPTION_TYPES = (bool, int, float, str)
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a plugin is not in use: the stage of loading that failed, and the message."""
+    """Reason why a plugin is not in use: the stage of loading that failed, and the message."""
 
     plugin: str
     stage: Stage
@@ -49,8 +49,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """An installed plugin. `distribution` and `version` are those of its package, empty if it was not installed from one. `kinds`
-    are its targets, `formats` the names of its frontends. `problem` is None for a plugin in use."""
+    """An installed plugin. `distribution` and `version` are the name and version of its package, "" if it was not installed from
+    one. `kinds` are its targets, `formats` the names of its frontends. `problem` is None for a plugin in use."""
 
     name: str
     distribution: str
@@ -68,7 +68,7 @@ class PluginInfo:
 @dataclass(frozen=True)
 class Found:
     """Result of discovery: pluggy's manager with the plugins in use; all plugins, by name; targets by kind and frontends by name,
-    each with its plugin's name. Frontends of the core come first."""
+    each with the name of its plugin. Frontends of the core come first."""
 
     manager: pluggy.PluginManager
     plugins: tuple[PluginInfo, ...]
@@ -82,7 +82,7 @@ def discover(entry_points: Iterable[EntryPoint]) -> Found:
 
 
 class _Rejected(Exception):
-    """A plugin cannot be used."""
+    """Raised if a plugin cannot be used."""
 
     def __init__(self, stage: Stage, message: str) -> None:
         super().__init__(message)
@@ -180,8 +180,8 @@ class _Discovery:
     def _share_kinds(
         self, declared: dict[str, tuple[TargetSpec, ...]], loaded: dict[str, _Candidate]
     ) -> dict[str, tuple[str, TargetSpec]]:
-        """Assign each kind to one plugin. A plugin named like one of its kinds has precedence, so that no other plugin takes over
-        its target by coming first in the alphabet."""
+        """Assign each target kind to one plugin. A plugin with the same name as the kind has precedence, so that no plugin takes
+        over the target by coming first in the alphabet."""
         specs: dict[str, tuple[str, TargetSpec]] = {}
         for name in sorted(declared, key=lambda name: (name not in {spec.kind for spec in declared[name]}, name)):
             taken = [spec.kind for spec in declared[name] if spec.kind in specs]
@@ -208,7 +208,7 @@ class _Discovery:
 
 
 def _distinct(entry_points: Iterable[EntryPoint]) -> Iterable[_Candidate]:
-    """The plugins in order, each module once: the runtime declares plugins whose own distributions declare them too."""
+    """Return the plugins in order, each module once: the runtime and a plugin's own distribution may declare the same module."""
     found: dict[tuple[str, str], _Candidate] = {}
     for candidate in sorted(map(_candidate, entry_points), key=_rank):
         found.setdefault((candidate.name, candidate.entry_point.value), candidate)
@@ -221,7 +221,7 @@ def _candidate(entry_point: EntryPoint) -> _Candidate:
 
 
 def _rank(candidate: _Candidate) -> tuple[object, ...]:
-    """Sort key: by name; the core's plugins before others of the same name, the runtime's last."""
+    """Compute a sort key: by name; among equal names, plugins of the core first and plugins of the runtime last."""
     distribution = candidate.distribution
     return candidate.name, distribution != CORE, distribution == RUNTIME, distribution, candidate.entry_point.value
 

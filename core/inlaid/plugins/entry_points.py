@@ -1,7 +1,7 @@
 """Entry points of installed plugins, found without `importlib.metadata`.
 
-That module parses the metadata of every distribution and imports the packages for e-mail and sockets, which takes longer than
-loading a package. Where something but ordinary folders provides distributions, it is asked all the same.
+`importlib.metadata` parses the metadata of every distribution and imports the packages for e-mail and sockets, which takes longer
+than loading a package. It is used only if something other than ordinary folders provides distributions.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 _METADATA = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-[^-]+)?\.(dist|egg)-info")
-"""A folder of metadata: name and version of the distribution, and for eggs the version of Python."""
+"""Matches the name of a metadata folder: name and version of the distribution, and for eggs the version of Python."""
 
 
 class Distribution(Protocol):
-    """The distribution that an entry point is part of."""
+    """Distribution that contains an entry point."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the distribution."""
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """Version of the distribution."""
 
 
 class EntryPoint(Protocol):
-    """What discovery needs of an entry point; one of `importlib.metadata` has it too."""
+    """Interface of the entry points that discovery uses; entry points of `importlib.metadata` have it too."""
 
     @property
     def name(self) -> str:
-        """The name of the plugin."""
+        """Name of the plugin."""
 
     @property
     def value(self) -> str:
-        """The name of its module."""
+        """Name of the plugin's module."""
 
     def load(self) -> Any:
         """Import the module."""
@@ -61,7 +61,7 @@ class InstalledEntryPoint(NamedTuple):
     dist: InstalledDistribution
 
     def load(self) -> Any:
-        """Import the module, and look up the attribute where one is named."""
+        """Import the module. If an attribute is named, return the attribute."""
         module, _, attributes = self.value.partition(":")
         found: Any = importlib.import_module(module.strip())
         for attribute in filter(None, attributes.partition("[")[0].strip().split(".")):
@@ -70,7 +70,7 @@ class InstalledEntryPoint(NamedTuple):
 
 
 def installed(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group."""
+    """Return the installed entry points of a group."""
     others = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_distributions")]
     folders = [Path(entry or os.curdir) for entry in sys.path]
     if others or any(folder.is_file() for folder in folders):
@@ -106,7 +106,7 @@ def _found(folders: list[Path], group: str) -> Iterator[InstalledEntryPoint]:
 
 
 def _lines(text: str, group: str) -> Iterator[tuple[str, str]]:
-    """Names and values of a group in the text of an `entry_points.txt`."""
+    """Yield the names and values of a group in the text of an `entry_points.txt`."""
     section = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):

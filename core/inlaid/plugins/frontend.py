@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from inlaid.graph.ir import Module
 
 HEAD_BYTES = 64
-"""Number of leading bytes of a model that `Frontend.recognises` gets."""
+"""Number of leading bytes of a model that are passed to `Frontend.recognises`."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class ModelSource:
     """A model to import.
 
     `model` is a file path, bytes, or a library object such as an `onnx.ModelProto`. `dims` fixes symbolic dimensions by name, or
-    bounds them inclusively. `opened` must be called with the path, relative to the model's folder, of every other file that is
-    read: the contents of all files are part of the key of cached packages.
+    bounds them inclusively. A frontend that reads further files must call `opened` with the path of each, relative to the model's
+    folder: their contents are part of the key of cached packages.
     """
 
     model: Any
@@ -51,9 +51,9 @@ class Frontend:
     name: lower-case letters, digits and underscores, unique among frontends. description: the format's name for users, such as
     "TensorFlow Lite". load: imports a model. The parameters of its `main` have the names of the model's inputs; the function
     attribute "outputs" is a JSON list of output names. Raises `ModelImportError` for a damaged or unsupported model. suffixes: file
-    suffixes in lower case, such as ".onnx". recognises: whether the first `HEAD_BYTES` bytes of a file, or a library object, are of
-    this format; called for models without a known suffix, so it must import nothing. requires: distributions that `load` imports.
-    install: requirement that makes pip install them, such as "inlaid[torch]"."""
+    suffixes in lower case, such as ".onnx". recognises: tests whether the first `HEAD_BYTES` bytes of a file, or a library object,
+    have this format; called for models without a known suffix, so it must import nothing. requires: distributions that `load`
+    imports. install: requirement with which pip installs `requires`, such as "inlaid[torch]"."""
 
     name: str
     description: str
@@ -70,17 +70,17 @@ class Frontend:
 
     @property
     def remedy(self) -> str:
-        """Command that installs what is missing."""
+        """Command that installs the missing distributions."""
         return f'pip install "{self.install or " ".join(self.missing)}"'
 
     @property
     def title(self) -> str:
-        """Format and suffixes, for messages: "ONNX (.onnx)"."""
+        """Format and suffixes, for messages, such as "ONNX (.onnx)"."""
         return f"{self.description} ({', '.join(self.suffixes)})" if self.suffixes else self.description
 
 
 def version_of(distribution: str) -> str | None:
-    """Version of an installed distribution; None if it is not installed."""
+    """Return the version of an installed distribution; None if it is not installed."""
     import importlib.metadata  # slow to load, and not needed to run packages
 
     try:

@@ -1,7 +1,7 @@
 """Hooks that a plugin may implement.
 
-A plugin's entry module imports only the standard library and `inlaid.plugins`; vendor libraries are imported inside the hooks that
-need them. Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not use.
+A plugin's entry module imports only the standard library and `inlaid.plugins`; hooks import the vendor libraries that they need.
+Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not use.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ def inlaid_frontends() -> Sequence[Frontend]:
 
 @hookspec
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Operator rules and composite patterns for a target, in order of priority. Called for every plugin: return an empty sequence
-    for targets of other plugins, unless you mean to extend them."""
+    """Return the operator rules and composite patterns for a target, in order of priority. Called for every plugin: return an empty
+    sequence for targets of other plugins, unless you mean to extend them."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
-    """Passes for a target and phase: graph passes before and after partitioning, loop passes before and after peeling."""
+    """Return passes for a target and phase: graph passes before and after partitioning, loop passes before and after peeling."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
-    """Schedule rules of a loop-level target, tried in order before the shared rules."""
+    """Return the schedule rules of a loop-level target, tried in order before the shared rules."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """Tensor intrinsics that the code generator of a loop-level target can emit. Schedule rules select them by their semantic loop
-    nests, never by name. Called only for the target's own plugin."""
+    """Return the tensor intrinsics that the code generator of a loop-level target can emit. Schedule rules select an intrinsic by
+    its semantic loop nest, never by name. Called only for the target's own plugin."""
     raise AssertionError
 
 
@@ -89,5 +89,5 @@ def inlaid_probe(target: Target) -> DeviceStatus:
 
 @hookspec
 def inlaid_conformance(target: Target) -> Conformance:
-    """Tolerances, expected failures and examples for the conformance suite. Called only for the target's own plugin."""
+    """Return tolerances, expected failures and examples for the conformance suite. Called only for the target's own plugin."""
     raise AssertionError

@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
 
 LEAST_REGISTERS = 4
-"""Least number of vector registers of a target with vectors: schedules need them for accumulators, operands and a broadcast
-element."""
+"""Least number of vector registers of a target with vectors: schedules hold accumulators, operands and a broadcast element in
+registers."""
 
 
 class PluginRegistry:
-    """The plugins in use. Immutable; create one with `discover`. `entry_points` are all entry points, including those of unusable
-    plugins."""
+    """Registry of the plugins in use. Immutable; create one with `discover`. `entry_points` includes unusable plugins."""
 
     def __init__(self, found: Found, entry_points: Sequence[EntryPoint]) -> None:
         self._manager = found.manager
@@ -54,32 +53,32 @@ class PluginRegistry:
     # --- facts ------------------------------------------------------------------------------------------------------------
 
     def plugins(self) -> tuple[PluginInfo, ...]:
-        """All plugins by name; unusable ones have a `problem`."""
+        """Return all plugins by name; unusable ones have a `problem`."""
         return self._plugins
 
     def problems(self) -> tuple[Problem, ...]:
-        """Reasons why plugins are not in use, by plugin name."""
+        """Return the reasons why plugins are not in use, by plugin name."""
         return tuple(info.problem for info in self._plugins if info.problem is not None)
 
     def kinds(self) -> tuple[str, ...]:
-        """The usable target kinds, sorted."""
+        """Return the usable target kinds, sorted."""
         return tuple(sorted(self._specs))
 
     def spec(self, kind: str) -> TargetSpec:
-        """The declaration of a target kind. Raises `TargetError` if no usable plugin provides it."""
+        """Return the declaration of a target kind. Raises `TargetError` if no usable plugin provides it."""
         return self._owned(kind)[1]
 
     def owner(self, kind: str) -> str:
-        """The name of the plugin that provides a target kind. Raises `TargetError` if none does."""
+        """Return the name of the plugin that provides a target kind. Raises `TargetError` if none does."""
         return self._owned(kind)[0]
 
     def module(self, plugin: str) -> str:
-        """The module name of a plugin in use."""
+        """Return the module name of a plugin in use."""
         return cast("str", getattr(self._manager.get_plugin(plugin), "__name__", ""))
 
     def modules(self) -> dict[str, str]:
-        """The module names of plugins, by plugin name: those in use, and those that failed to load, so that another process
-        discovers the same ones."""
+        """Return the module names of all plugins, by plugin name. Includes plugins that failed to load, which another process must
+        discover too."""
         broken = {problem.plugin for problem in self.problems() if problem.stage != "disabled"}
         return {point.name: point.value for point in self.entry_points if point.name in broken} | {
             info.name: self.module(info.name) for info in self._plugins if info.problem is None
@@ -87,12 +86,12 @@ class PluginRegistry:
 
     def target(self, text: str) -> Target:
         """Parse a target string such as `x86` or `x86:threads=1`. Raises `TargetError`, which lists installed targets, broken
-        plugins with their reasons, and what could be installed."""
+        plugins with reasons, and targets that can be installed."""
         return parse_options(text, self.spec(text.partition(":")[0]))
 
     def capabilities(self, target: Target) -> Capabilities:
-        """The capabilities of a target. Raises `PluginError` if its plugin fails, or declares too few vector registers for a tile
-        of one row and one column."""
+        """Return the capabilities of a target. Raises `PluginError` if its plugin fails, or declares too few vector registers for a
+        tile of one row and one column."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
@@ -104,7 +103,7 @@ class PluginRegistry:
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """`sources` at the first access, which are the sources that this process has loaded."""
+        """Value of `sources` at the first access: the hash of the sources that this process has loaded."""
         return self.sources()
 
     def sources(self) -> str | None:
@@ -126,7 +125,7 @@ class PluginRegistry:
         return digest(*parts)
 
     def surroundings(self, target: Target) -> str:
-        """State that generated code depends on besides options and sources. Raises `PluginError` if the plugin fails."""
+        """Return the state that generated code depends on besides options and sources. Raises `PluginError` if the plugin fails."""
         owner, spec = self._owned(target.kind)
         spec.check_compiles()
         with blame(owner, "surroundings"):
@@ -134,8 +133,8 @@ class PluginRegistry:
         return cast("str", expect(result, str, owner, "surroundings"))
 
     def versions(self, target: Target) -> tuple[Target, ...]:
-        """The targets whose code a region of this target holds, the least demanding first. Raises `PluginError` if the plugin
-        returns none, or fails."""
+        """Return the targets for which a region of `target` contains code, the least demanding first. Raises `PluginError` if the
+        plugin returns none, or fails."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "versions"):
             found = sequence(spec.versions(target.options), spec.options, owner, "versions")
@@ -144,14 +143,14 @@ class PluginRegistry:
         return tuple(Target(target.kind, options) for options in found)
 
     def frontends(self) -> tuple[tuple[str, Frontend], ...]:
-        """All frontends with their plugins' names: the core's first, then by plugin name."""
+        """Return all frontends with their plugins' names: the core's first, then by plugin name."""
         return tuple(self._frontends.values())
 
     # --- hooks of the plugin that owns the target -------------------------------------------------------------------------
 
     def codegen(self, target: Target) -> Codegen:
-        """Create the target's code generator. Raises `Unsupported`, or `PluginError` if the plugin has none, and `TargetError` if a
-        module that it imports is not installed."""
+        """Create the target's code generator. Raises `TargetError` if a module needed to compile is not installed, and
+        `PluginError` if the plugin provides no code generator. `Unsupported` from the plugin passes through."""
         self.spec(target.kind).check_compiles()
         return cast("Codegen", self._ask_owner("inlaid_codegen", plugins.Codegen, target=target))
 
@@ -160,7 +159,7 @@ class PluginRegistry:
         return cast("RuntimeModule", self._ask_owner("inlaid_runtime", RuntimeModule, target=target, device=device))
 
     def exporter(self, target: Target) -> Exporter | None:
-        """Create the target's exporter; None if the plugin has none."""
+        """Create the target's exporter; returns None if the plugin has none."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_exporter", target=target)
         if answer is not None and not callable(getattr(answer, "export", None)):
@@ -169,7 +168,8 @@ class PluginRegistry:
         return cast("Exporter | None", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
-        """Whether the target can run here. A plugin without the hook counts as available, one whose hook fails as unavailable."""
+        """Query whether the target can run here: it counts as available if the plugin lacks the hook, unavailable if the hook
+        fails."""
         owner = self.owner(target.kind)
         try:
             answer = self.ask(owner, "inlaid_probe", target=target)
@@ -180,13 +180,13 @@ class PluginRegistry:
             return DeviceStatus(False, str(error))
 
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
-        """The tensor intrinsics that the target's code generator can emit; none if the plugin lacks the hook."""
+        """Return the tensor intrinsics that the target's code generator can emit; none if the plugin lacks the hook."""
         owner = self.owner(target.kind)
         self.spec(target.kind).check_compiles()
         return sequence(self.ask(owner, "inlaid_intrinsics", target=target), object, owner, "inlaid_intrinsics")
 
     def conformance(self, target: Target) -> Conformance:
-        """The target's declarations for the conformance suite; the defaults if the plugin lacks the hook."""
+        """Return the target's declarations for the conformance suite; the defaults if the plugin lacks the hook."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_conformance", target=target)
         if answer is None:
@@ -196,8 +196,8 @@ class PluginRegistry:
     # --- hooks of all plugins ----------------------------------------------------------------------------------------------
 
     def op_rules(self, target: Target, check: Callable[[OpRule], None] = lambda rule: None) -> tuple[OpRule, ...]:
-        """Operator rules and composite patterns for a target: the owner's first, then by plugin name. `check` raises for a rule
-        that cannot be used; the error names its plugin."""
+        """Return the operator rules and composite patterns for a target: the owner's first, then by plugin name. `check` raises for
+        a rule that cannot be used; the error names its plugin."""
         found: list[OpRule] = []
         for plugin, rules in self._answers("inlaid_op_rules", plugins.OpRule, target=target):
             with blame(plugin, "inlaid_op_rules"):
@@ -207,11 +207,11 @@ class PluginRegistry:
         return tuple(found)
 
     def passes(self, target: Target, phase: Phase) -> tuple[Any, ...]:
-        """Passes for a target and phase, the owner's first."""
+        """Return passes for a target and phase, the owner's first."""
         return self._collect("inlaid_passes", object, target=target, phase=phase)
 
     def schedules(self, target: Target) -> tuple[ScheduleRule, ...]:
-        """Schedule rules for a target, the owner's first."""
+        """Return the schedule rules for a target, the owner's first."""
         return self._collect("inlaid_schedules", object, target=target)
 
     # --- routing ----------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class PluginRegistry:
         return tuple(item for _, answer in self._answers(hook, element, target=target, **arguments) for item in answer)
 
     def _answers(self, hook: str, element: type, *, target: Target, **arguments: object) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Each plugin's answer to a hook, with its name: the owner's first, then by name."""
+        """Yield each plugin's answer to a hook, with its name: the owner's first, then by name."""
         owner, spec = self._owned(target.kind)
         spec.check_compiles()
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
@@ -249,7 +249,8 @@ class PluginRegistry:
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
 
     def ask(self, plugin: str, hook: str, **arguments: object) -> object:
-        """Call a plugin's implementation of a hook, without checking the result; None if it has none. Raises `PluginError`."""
+        """Call a plugin's implementation of a hook, without checking the result. Returns None if the plugin lacks the hook. Raises
+        `PluginError`."""
         return call(self._manager, plugin, hook, **arguments)
 
     def _unknown(self, kind: str) -> TargetError:
@@ -274,19 +275,19 @@ class PluginRegistry:
 
 @functools.cache
 def default_registry() -> PluginRegistry:
-    """The registry of all installed plugins, discovered once per process."""
+    """Return the registry of all installed plugins, discovered once per process."""
     return PluginRegistry.discover()
 
 
 def _folder(plugin: object) -> Path | None:
-    """The folder of the package that contains a plugin's module."""
+    """Return the folder of the package that contains a plugin's module."""
     name = getattr(plugin, "__name__", "").partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None)
     return None if file is None or Path(file).name != "__init__.py" else Path(file).parent
 
 
 def _extras() -> set[str]:
-    """The extras of the installed core that install a target."""
+    """Return the extras of the installed core that install a target."""
     import importlib.metadata
 
     try:

@@ -17,9 +17,10 @@ class Kernel(Protocol):
     """A region that runs on buffers of the caller: row-major host arrays aligned to 64 bytes, or, for inputs, to
     `Loaded.alignment`.
 
-    `dims` is an int64 array with one element per dimension of the signature; the kernel writes those that it computes, which start
-    as 0. An output with a computed dimension is allocated at its upper bound and filled row-major at the actual size. `workspace`
-    has at least the bytes that the artifact requires. Raises `KernelFault` if the region reports an error. Must be thread-safe.
+    `dims` is an int64 array with one element per dimension of the signature; the kernel writes the dimensions that it computes,
+    initially 0. An output with a computed dimension is allocated at the upper bound and filled row-major at the actual size.
+    `workspace` has at least the bytes that the artifact requires. Raises `KernelFault` if the region reports an error. Must be
+    thread-safe.
     """
 
     def invoke(
@@ -76,7 +77,7 @@ class Loaded:
     `launching` works in device memory. `profile` and `timed_launch` are the timed variants of `kernel` and `launching`, None if
     unavailable. `alignment` is the alignment of host inputs in bytes, a power of two up to 64; other inputs are copied first.
 
-    Raises `ValueError` for none or several kernels, or a wrong alignment."""
+    Raises `ValueError` unless exactly one kernel is given and the alignment is valid."""
 
     kernel: Kernel | None = None
     allocating: AllocatingKernel | None = None
@@ -97,20 +98,20 @@ class RuntimeModule(ABC):
 
     @abstractmethod
     def check(self, artifact: Artifact) -> str | None:
-        """Return None if the artifact can run here, else the reason."""
+        """Return None if the artifact can run here, else the reason why not."""
 
     @abstractmethod
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """Load the artifact. `constants` are the artifact's, in its order, memory-mapped and aligned to 64 bytes. Raises
-        `Unsupported` if the code cannot be loaded."""
+        """Load an artifact. `constants` are the artifact's constants by name, in order, memory-mapped and aligned to 64 bytes.
+        Raises `Unsupported` if the code cannot be loaded."""
 
     def device(self) -> Device | None:
-        """The device whose memory regions use, always the same object; None for host memory."""
+        """Return the device whose memory the regions use, the same object in each call; None for host memory."""
         return None
 
     def live_bytes(self) -> int | None:
-        """Bytes of host and device memory that the module and its loaded regions hold; None if not counted."""
+        """Return the bytes of host and device memory that the module and its loaded regions hold; None if not counted."""
         return None
 
     def close(self) -> None:  # noqa: B027 (optional)
-        """Release all resources. May be called twice; a module that held resources then raises an Inlaid error in `load`."""
+        """Release all resources. May be called twice. If the module held resources, later calls of `load` raise an Inlaid error."""

@@ -1,5 +1,5 @@
-"""Target kinds as plugins declare them, and their text form. Separate from the rest of the contract because loading a package needs
-only this part."""
+"""Declarations of target kinds, and targets as text. Separate from the rest of the contract because loading a package needs only
+this part."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Capabilities
 
 PLUGIN_API_VERSION = 2
-"""Version of this contract. A plugin states the version that it was written for as `PLUGIN_API_VERSION` in its module. It must be a
-literal: importing this constant would claim compatibility with every version."""
+"""Version of this contract. A plugin's module defines `PLUGIN_API_VERSION` as the version that it was written for. It must be a
+literal: importing this constant would declare compatibility with every version."""
 
 
 class Level(Enum):
@@ -38,9 +38,9 @@ class TargetSpec:
     `capabilities(options)` is a pure function. `surroundings(options)` is the state that generated code depends on besides the
     options and the sources, such as detected CPU features and library versions; it is part of the cache key of packages.
     `versions(options)` lists the options of the code versions in one artifact (see `Artifact.variants`), the least demanding first;
-    each is lowered and compiled with its own capabilities, intrinsics and schedules. `requires` are the modules that only compiling
-    imports: if one is missing, the target runs packages but cannot compile. `install` is the requirement for pip that installs
-    them, such as "inlaid[x86]"."""
+    each version is lowered and compiled with the capabilities, intrinsics and schedules of its options. `requires` are the modules
+    that only compiling imports: if one is missing, the target runs packages but cannot compile. `install` is the requirement with
+    which pip installs `requires`, such as "inlaid[x86]"."""
 
     kind: str
     description: str

@@ -1,4 +1,4 @@
-"""Agreement of a quantised model's outputs with those of the float model."""
+"""Agreement of the outputs of a quantised model and of its float model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from inlaid.quantization.histogram import Array
 class Agreement:
     """Cosine similarity and top-1 agreement of one output over samples.
 
-    `rows` counts vectors along the last axis, for outputs with at least two elements there; `equal` counts those whose greatest
-    element has the same index in both models. For a classifier, these are the unchanged predictions. `dot`, `real` and `found` are
-    the sums of products and of squares over finite elements.
+    `rows` counts vectors along the last axis, if that axis has at least two elements. `equal` counts the rows whose greatest
+    element has the same index in both models; for a classifier, these are unchanged predictions. `dot` is the sum of products,
+    `real` and `found` are the sums of squares of the float and the quantised model, over finite elements.
     """
 
     dot: float = 0.0
@@ -27,7 +27,7 @@ class Agreement:
     equal: int = 0
 
     def with_values(self, real: Array, found: Array) -> Agreement:
-        """Add one more sample, with the values of the float and of the quantised model."""
+        """Return the agreement with one more sample: the outputs of the float and of the quantised model."""
         rows = equal = 0
         if real.ndim > 0 and real.shape[-1] > 1:
             best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, found))
@@ -52,7 +52,7 @@ class Agreement:
         return self.equal / self.rows if self.rows else None
 
     def to_json(self) -> dict[str, Any]:
-        """The agreement as JSON values."""
+        """Return the agreement as JSON values."""
         return {"cosine": round(self.cosine, 6), "top1": self.top1, "top1_rows": self.rows}
 
     def __str__(self) -> str:

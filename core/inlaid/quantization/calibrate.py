@@ -18,7 +18,7 @@ from inlaid.quantization.ranges import Scale, choose_scale, scales_of
 from inlaid.quantization.settings import Quantization
 
 MASK_MARGIN = 12.0
-"""Margin below a range for masked values: their exponential is 0 after quantisation relative to the least unmasked one."""
+"""Margin below the range of masked values: after quantisation, their exponential is 0 relative to the least unmasked value."""
 Sample = Mapping[str, Any]
 Run = Callable[[Sample], Sequence[Array]]
 """Runs a module on one sample and returns its outputs in order."""
@@ -27,7 +27,7 @@ Compile = Callable[[Module], Run]
 
 
 class Scales:
-    """The scale of every stored expression of a plan. Expressions that are only moved share one scale."""
+    """Scales of the stored expressions of a plan. The result of a data-moving operator shares the scale of its operands."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -49,11 +49,11 @@ class Scales:
         return self._scales[self._root(expr)]
 
     def get(self, expr: Expr) -> Scale | None:
-        """The scale of an expression; None if it is not stored."""
+        """Return the scale of an expression; None if the expression is not stored."""
         return self[expr] if id(expr) in self._parent else None
 
     def choose(self, seen: Mapping[int, Histogram], settings: Quantization) -> None:
-        """Choose all scales from the observed values, by id of the expression."""
+        """Choose all scales from the observed values. `seen` maps the id of an expression to its histogram."""
         groups: dict[int, list[Expr]] = {}
         for expr in self._plan.stored:
             groups.setdefault(self._root(expr), []).append(expr)
@@ -70,7 +70,7 @@ class Scales:
                 self._scales[root] = choose_scale(together, settings, below)
 
     def _spread(self, members: Sequence[Expr], seen: Mapping[int, Histogram]) -> float:
-        """The range of the unmasked values of a sum of a mask and another value; 0 if the mask is added to nothing."""
+        """Return the widest range of unmasked values among sums that have a member as operand; 0 without such a sum."""
         mine = {id(expr) for expr in members}
         found = 0.0
         for expr in self._plan.stored:
@@ -80,13 +80,13 @@ class Scales:
         return found
 
     def _is_part(self, expr: Expr) -> bool:
-        """Whether values are always between 0 and 1, regardless of the samples."""
+        """Test whether an expression is a softmax or a moved value. In a group of only these, values are always between 0 and 1."""
         step = self._plan.steps.get(id(expr))
         return step is not None and (isinstance(step.form, Softmax) or self._plan.is_moved(expr))
 
 
 def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequence[Histogram]:
-    """The observed values that an expression contributes to its group."""
+    """Return histograms of the values that an expression contributes to the scale of its group."""
     if isinstance(expr, Constant):
         return [_counted(expr.data, id(expr) in plan.masked)]
     if not plan.is_moved(expr):
@@ -105,13 +105,14 @@ def _counted(data: Array, masked: bool = False) -> Histogram:
 
 
 def observed(plan: Plan) -> tuple[Expr, ...]:
-    """The stored expressions whose values are observed: neither constants nor moved from other expressions."""
+    """Return the stored expressions to observe: all except constants and results of data-moving operators."""
     return tuple(expr for expr in plan.stored if not isinstance(expr, Constant) and not plan.is_moved(expr))
 
 
 def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
-    """Observe the values of expressions, by id, over all samples; only one sample is in memory at a time. `run` returns the values
-    first. Raises `InputError` for non-finite values, and for a sample that does not fit the model."""
+    """Return a histogram of each observed expression over all samples, by id. Only one sample is in memory at a time. The first
+    outputs of `run` are the observed values. Raises `InputError` for non-finite values, and for a sample that does not fit the
+    model."""
     watched = observed(plan)
     found = {id(expr): Histogram() for expr in watched}
     for number, sample in enumerate(samples):
@@ -131,7 +132,7 @@ def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogr
 
 
 def name_of(expr: Expr) -> str:
-    """The name of an expression in reports: its source node."""
+    """Return the name of an expression in reports: its source node."""
     if isinstance(expr, Var):
         return f"input {expr.name}"
     if expr.span is not None:

@@ -1,8 +1,8 @@
 """Integer implementations of operators, one form for each kind.
 
-A form is created from a call of a float operator, and computes the same from stored tensors. Most return a `Total`, an int32
+A form is created from a call of a float operator, and computes the call from stored tensors. Most forms return a `Total`, an int32
 accumulator that is then requantised, clamped and stored. Factors and roundings follow TensorFlow Lite's kernels where these exist,
-so that kernels tuned for its models serve these as well.
+so that kernels tuned for TensorFlow Lite also match these models.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ EXP_BITS = 15
 RECIPROCAL_BITS = 30
 LONGEST_SOFTMAX = (1 << (31 - EXP_BITS)) - 1
 BIAS_LIMIT = 1 << 29
-"""Greatest stored bias, which leaves three quarters of int32 to the products."""
+"""Greatest magnitude of a stored bias. It leaves three quarters of the int32 range to the products."""
 
 
 class Form:
     """Integer implementation of an operator, including operators folded into it."""
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
-        """The int32 accumulator."""
+        """Return the int32 accumulator."""
         raise NotImplementedError
 
     def real(self, operands: Sequence[Stored]) -> Expr | None:
-        """The result in float32, if `Quantization.arithmetic` "float" computes it that way; None if it scales the accumulator."""
+        """Return the float32 result for `Quantization.arithmetic` "float"; None for forms that scale the accumulator."""
         return None
 
     def biased(self, offset: Array) -> Form | None:
-        """The form with a constant added; None if it cannot take one."""
+        """Return the form with a constant added to its result; None if the form cannot include a constant."""
         return None
 
 
@@ -61,9 +61,9 @@ class Weights:
 
 
 def stored_weights(weights: Array, axis: int, offset: Array, x: Scale, settings: Quantization) -> Weights:
-    """Quantise weights to [-127, 127], and the bias to int32, per index of the output channels' `axis`.
+    """Quantise weights to [-127, 127], and the bias to int32, per index along `axis`, the output channels.
 
-    If a bias would take most of int32, the weights' scale is increased.
+    If a stored bias would exceed `BIAS_LIMIT`, the scale of the weights is increased.
     """
     rest = tuple(at for at in range(weights.ndim) if at != axis)
     largest = np.abs(weights).max(axis=rest, initial=0.0).astype(np.float64)
@@ -81,7 +81,7 @@ def _sums(weights: Array, axis: int) -> Array:
 
 
 def _bound(weights: Weights, axis: int) -> float:
-    """Upper bound of the magnitude of any sum of products with stored values."""
+    """Return an upper bound of the magnitude of any sum of products with stored values."""
     return float((np.abs(_sums(np.abs(weights.stored.astype(np.int64)), axis)) * BYTE + np.abs(weights.bias)).max(initial=0))
 
 
@@ -95,7 +95,7 @@ class Product(Form):
 
     @property
     def _axes(self) -> tuple[int, int]:
-        """The axis of output channels in the weights, and in the result."""
+        """Return the axis of output channels in the weights, and in the result."""
         if self.product.callee is ops.matmul:
             return 1, tensor_of(self.product).rank - 1
         return int(self.product.callee is ops.conv_transpose), 1
@@ -154,7 +154,7 @@ class Affine(Form):
 
 
 def by_channel(values: Array, result: TensorType, axis: int) -> Array | None:
-    """Constants that broadcast to a result, as a vector along an axis; None if they do not vary along that axis only."""
+    """Return constants that broadcast to `result` as a vector along `axis`; None if they vary along other axes."""
     extent = result.shape[axis]
     if not isinstance(extent, int) or values.ndim > result.rank:
         return None
@@ -237,8 +237,8 @@ class Mean(Form):
 
 @dataclass(frozen=True)
 class Average(Form):
-    """Sums over windows, as a convolution with ones. It reads stored values directly, where a reduction needs them widened first,
-    which takes four times the memory. `counts` are the divisors of the windows."""
+    """Sums over windows, computed as a convolution with ones. The convolution reads int8 values directly; a reduction would first
+    need an int32 copy, four times as large. `counts` are the numbers that the sums are divided by."""
 
     attrs: Any
     channels: int
@@ -269,7 +269,7 @@ class Average(Form):
 
 @dataclass(frozen=True)
 class Softmax(Form):
-    """A softmax. The exponentials of the 256 differences from the maximum come from a table; each sum takes one division."""
+    """A softmax. The exponentials of the 256 differences from the maximum come from a table; each row takes one division."""
 
     axis: int
 
@@ -287,15 +287,15 @@ class Softmax(Form):
 
 @dataclass(frozen=True)
 class Move(Form):
-    """An operator that moves data, whose result has the scale of its operands. `places` are the operands that it moves, `fill` is
-    the constant that it fills with; see `Moves`."""
+    """A data-moving operator; its result has the scale of its operands. `places` are the positions of the arguments that it moves,
+    `fill` is the position of the constant that it fills with; see `Moves`."""
 
     call: Call
     places: tuple[int, ...]
     fill: int | None = None
 
     def moved(self, operands: Sequence[Stored], others: Sequence[Expr]) -> Expr:
-        """The call on stored operands. `others` are the arguments at other positions, None at these."""
+        """Return the call on stored operands. `others` are all arguments of the call, with None at the positions of operands."""
         args = list(others)
         for place, operand in zip(self.places, operands, strict=True):
             args[place] = operand.value

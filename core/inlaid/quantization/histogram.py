@@ -10,12 +10,12 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 BINS = 8192
-"""Number of bins over [-reach, reach). The values span more than half of them, or more than a quarter if all have one sign: at
-least 2048, eight per int8 value."""
+"""Number of bins over [-reach, reach). The values span more than half of the bins, or a quarter if all values have one sign: at
+least 2048 bins, eight per int8 value."""
 NOTHING = 88.0
 """Difference from the maximum at which an exponential is negligible in float32."""
 LEAST_EXPONENT = -100
-"""Least exponent of the reach, below which bin widths would be denormal in float32."""
+"""Least exponent of the reach. With a smaller one, bin widths would be denormal in float32."""
 
 
 class Histogram:
@@ -68,8 +68,8 @@ class Histogram:
         self.zeros += zeros
 
     def add_unmasked(self, values: Array) -> None:
-        """Count the values whose exponential is not negligible relative to the maximum, and record whether there are others. Raises
-        ValueError as `add`, but accepts minus infinity."""
+        """Count the values whose exponential is not negligible relative to the maximum's. Record whether any values were left out.
+        Raises ValueError for NaN and plus infinity."""
         kept = values[unmasked(values)]
         self.masked |= kept.size < values.size
         self.add(kept)
@@ -93,12 +93,12 @@ class Histogram:
 
 
 def unmasked(values: Array) -> Array:
-    """Mask of values that are less than `NOTHING` below the maximum, or NaN."""
+    """Return a mask of the values that are NaN, or less than `NOTHING` below the maximum."""
     return np.asarray(~(values < values.max(initial=-np.inf) - np.float32(NOTHING)))
 
 
 def _doubled(counts: Array) -> Array:
-    """The counts in bins of twice the width."""
+    """Return the counts in bins of twice the width."""
     wide = np.zeros_like(counts)
     wide[BINS // 4 : 3 * BINS // 4] = counts.reshape(-1, 2).sum(axis=1)
     return wide

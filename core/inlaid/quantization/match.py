@@ -1,4 +1,4 @@
-"""Selects the integer form of a call, or the reason why it has none."""
+"""Selects the integer form of a call, or the reason why the call has no form."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ MEAN_LIMIT = 1 << 23
 WINDOW_LIMIT = 1 << 12
 """Greatest number of elements of an averaging window."""
 MASK = 1e5
-"""Magnitude from which an added constant is a mask: in one range with it, other values would lose all precision."""
+"""Magnitude from which an added constant is a mask: a range that included it would leave no precision for other values."""
 NO_FORM = "it has no integer implementation"
 
 
 def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
-    """The form of a call of a float32 operator and its stored operands, or the reason why there is none."""
+    """Return the form of a float32 operator call with its stored operands, or the reason why it has no form."""
     operator = target.callee
     if operator in _PRODUCTS:
         return _product(target)
@@ -84,7 +84,7 @@ def _binary(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
 
 
 def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
-    """A per-channel scale or shift by constants; None for another call."""
+    """Return the form of a per-channel scale or shift by constants; None for any other call."""
     values, sign = _constant_side(target)
     divides = target.callee is ops.div
     if values is None or (divides and not values.all()):
@@ -136,7 +136,7 @@ def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
 
 
 def known(dims: Sequence[Dim]) -> list[int]:
-    """Dimensions as numbers; -1 for symbolic ones."""
+    """Convert dimensions to integers; a symbolic dimension becomes -1."""
     return [dim if isinstance(dim, int) else -1 for dim in dims]
 
 
@@ -158,8 +158,8 @@ def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
 
 
 def with_constant(form: Form, target: Call) -> Form | None:
-    """The form of a call's operand with the call folded in, if the call adds a constant or multiplies by a positive one; otherwise
-    None."""
+    """Return `form` with a call on its result folded in, if the call adds a constant or multiplies by a positive constant;
+    otherwise None."""
     values, sign = _constant_side(target)
     if values is None:
         return None
@@ -170,8 +170,8 @@ def with_constant(form: Form, target: Call) -> Form | None:
 
 
 def _constant_side(target: Call) -> tuple[Array | None, float]:
-    """The constant of a sum, difference, product or quotient, in float64, and its sign; None if there is none, or if it is a
-    mask."""
+    """Return the constant operand of a sum, difference, product or quotient, in float64, and its sign. The constant is None if
+    there is none, or if it is a mask."""
     if target.callee not in _BINARY:
         return None, 0.0
     a, b = target.args
@@ -184,7 +184,7 @@ def _constant_side(target: Call) -> tuple[Array | None, float]:
 
 
 def limits_of(target: Expr) -> tuple[float, float] | None:
-    """The bounds of a relu or clip; None for other expressions."""
+    """Return the bounds of a relu or clip; None for other expressions."""
     if not isinstance(target, Call) or not isinstance(target.callee, Operator):
         return None
     if target.callee is ops.relu:
@@ -200,5 +200,5 @@ def _operator(target: Call) -> Operator:
 
 
 def is_real(expr: Expr) -> bool:
-    """Whether an expression is a float32 tensor."""
+    """Test whether an expression is a float32 tensor."""
     return isinstance(expr.type, TensorType) and expr.type.dtype.name == "float32"

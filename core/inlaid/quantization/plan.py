@@ -1,8 +1,8 @@
 """Selects the expressions of a model that are computed in integers.
 
-Products with weights always are. Operators that move, add, multiply or average are, if they have integer operands and integer
-consumers: between two float operators, conversion to integers and back gains nothing. Element-wise functions of one stored tensor
-become tables of 256 values.
+Products with weights are always selected. Operators that move, add, multiply or average are selected if they have integer operands
+and integer consumers; between float operators, conversion to integers and back gains nothing. Element-wise functions of one stored
+tensor become tables of 256 values.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Step:
 
     @property
     def anchors(self) -> bool:
-        """Whether it is worth quantising without integer operands."""
+        """True for products, which are quantised even without integer operands."""
         form = self.form.form if isinstance(self.form, Scaled) else self.form
         return isinstance(form, (Product, Both))
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How each expression of a function is computed. `order` are the expressions in topological order.
+    """The plan of a function: how each expression is computed. `order` has the expressions in topological order.
 
-    `steps` are by id of the computed expression; `stored` are the expressions needed in int8; `real` are the ids of those needed as
-    floats, and `direct` of those among them that are converted from int32 accumulators without being stored. `masked` are the ids
-    of values read only by softmax, where values far below the maximum are negligible. `reasons` explain by id why calls stay float.
+    `steps` maps ids to integer computations. `stored` are the expressions needed in int8. `real` are the ids of those needed as
+    floats; `direct` are converted from int32 accumulators to floats without being stored. `masked` are the ids of values that only
+    softmax reads; values far below the maximum are negligible. `reasons` maps the ids of calls to why they stay float.
     """
 
     main: Function
@@ -66,11 +66,11 @@ class Plan:
     borders: str
 
     def is_int8(self, border: Expr) -> bool:
-        """Whether an input or output has type int8."""
+        """Test whether an input or output has type int8."""
         return self.borders == INT8 and any(border is expr for expr in self.stored)
 
     def is_moved(self, expr: Expr) -> bool:
-        """Whether a stored expression has the scale of others."""
+        """Test whether a stored expression is the result of a data-moving operator, which shares the scale of its operands."""
         step = self.steps.get(id(expr))
         return step is not None and isinstance(step.form, Move)
 
@@ -137,7 +137,7 @@ class _Planner:
         )
 
     def _taken_in(self, call: Call) -> bool:
-        """Whether a call is folded into the previous step."""
+        """Fold a call into the step of its operand, if possible. Returns True if it is folded."""
         inner = next((arg for arg in call.args if id(arg) in self.steps), None)
         if inner is None or not self._uses.single(inner) or not is_real(call) or inner.type != call.type:
             return False
@@ -160,7 +160,7 @@ class _Planner:
         return True
 
     def _tabulated(self, call: Call) -> bool:
-        """Whether a call is an element-wise function of one tensor of its own shape and constants."""
+        """Test whether a call is an element-wise function of one tensor of its shape and of constants; record the tensor if so."""
         assert isinstance(call.callee, Operator)
         if not call.callee.elementwise or not isinstance(call.type, TensorType):
             return False
@@ -186,7 +186,7 @@ class _Planner:
     # --- selection --------------------------------------------------------------------------------------------------
 
     def prune(self) -> None:
-        """Remove steps without integer operands or without integer consumers, until none is left."""
+        """Remove steps without integer operands or without integer consumers, except products, until no more can be removed."""
         while True:
             stored, read = self._has_integers(), self._read_as_integers()
             lost = {key: NOTHING_STORED for key in self.steps if key not in stored} | {
@@ -200,7 +200,7 @@ class _Planner:
                     self.reasons[id(call)] = why
 
     def _has_integers(self) -> set[int]:
-        """Ids of the expressions that are computed from stored tensors."""
+        """Return the ids of the expressions that are computed from stored tensors."""
         found = set(self._params) if self.settings.borders == INT8 else set()
         moved = set(self._params)
         for expr in self.order:
@@ -218,7 +218,7 @@ class _Planner:
         return found
 
     def _read_as_integers(self) -> set[int]:
-        """Ids of the expressions that a step, a table or the model's caller may read as integers."""
+        """Return the ids of the expressions that a step, a table or the model's caller may read as integers."""
         found = set(self._outputs)
         for expr in reversed(self.order):
             step = self.steps.get(id(expr))
@@ -231,7 +231,8 @@ class _Planner:
     # --- requirements -----------------------------------------------------------------------------------------------
 
     def needed(self) -> tuple[set[int], set[int], set[int]]:
-        """Ids of the expressions needed in int8, of those needed as floats, and of those floats that are never stored."""
+        """Return the ids of expressions needed in int8, of expressions needed as floats, and of accumulators that are not
+        stored."""
         computed = self._has_integers()
         stored: set[int] = set()
         real: set[int] = set()
@@ -265,7 +266,7 @@ class _Planner:
         return stored, real, direct
 
     def masked(self, stored: set[int], real: set[int]) -> frozenset[int]:
-        """Ids of the stored expressions that only softmax reads, directly, after moves, or after a sum."""
+        """Return the ids of the stored expressions that only softmax reads, directly, after moves, or after a sum."""
         found: set[int] = set()
         others = set(self._outputs)
         for expr in reversed(self.order):

@@ -47,7 +47,7 @@ def quantize_module(
     """Quantise the products of a module, and the operators between them, to int8.
 
     Ranges come from `samples`, accuracy is measured on `measured`; `compile_` compiles functions. Raises `InputError` for a model
-    without anything to quantise, for samples that do not fit, and for unknown names.
+    without anything to quantise, for samples that do not fit the model, and for unknown names.
     """
     named = _names(module)
     module = PassManager((*CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
@@ -95,7 +95,7 @@ def quantize_module(
 
 
 def _names(module: Module) -> set[str]:
-    """Names that `keep_float` accepts: source nodes and operator names."""
+    """Return the names that `keep_float` accepts: source nodes and operator names."""
     calls = [expr for expr in post_order(module.main.body) if isinstance(expr, Call)]
     return {_operator(call) for call in calls} | {call.span.node for call in calls if call.span is not None}
 
@@ -116,8 +116,8 @@ def _differences(
     quantised: Run,
     samples: Sequence[Sample],
 ) -> tuple[list[Difference], list[Agreement]]:
-    """Differences between the values of two functions, first of inner values that one stores, then of results; and the agreement of
-    results."""
+    """Compare a float function and its quantised version over samples. Returns the difference of each value in `watched`, then of
+    each result; and the agreement of each result."""
     of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
     found, agreed = [Difference() for _ in of], [Agreement() for _ in results]
     masked = [id(expr) in plan.masked for expr in (*watched, *results)]
@@ -170,14 +170,14 @@ def _output_names(main: Function) -> list[str]:
 
 
 def _operators(expr: Expr, plan: Plan) -> tuple[str, ...]:
-    """The names of the operators that a stored tensor is computed by."""
+    """Return the names of the operators that compute a stored tensor."""
     step = plan.steps.get(id(expr))
     calls = (expr,) if step is None else step.calls
     return tuple(_operator(call) for call in calls if isinstance(call, Call))
 
 
 def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
-    """Operators that stay float, in order of execution, with the plan's reasons by node and operator."""
+    """Report the operators that stay float, in order of execution. The reasons come from the plan, by node and operator."""
     reasons = {
         (expr.span, _operator(expr)): plan.reasons[id(expr)]
         for expr in plan.order
@@ -193,12 +193,12 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
 
 
 def _joins(expr: Call) -> bool:
-    """Whether a call joins two stored tensors in the way of `Quantization.arithmetic` "float"."""
+    """Test whether a call adds, subtracts or multiplies two dequantised tensors, as `Quantization.arithmetic` "float" does."""
     return expr.callee in (add, sub, mul) and all(isinstance(arg, Call) and arg.callee is dequantize for arg in expr.args)
 
 
 def _is_float(expr: Call) -> bool:
-    """Whether a call computes on floats, other than to quantise, dequantise or scale accumulators."""
+    """Test whether a call computes on floats, except to quantise, dequantise or scale accumulators."""
     if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
         return False
     return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))

@@ -24,22 +24,22 @@ class Scale:
     zero_point: int
 
     def stored(self, real: float) -> int:
-        """The nearest stored value."""
+        """Return the stored value nearest to a real value."""
         return int(np.clip(np.rint(np.float64(real) / self.scale) + self.zero_point, LOWEST, HIGHEST))
 
     def stored_array(self, real: Array) -> Array:
-        """The nearest stored values as int8, saturating."""
+        """Return the stored values nearest to real values, as int8, saturated."""
         whole = np.rint(real.astype(np.float64) / self.scale) + self.zero_point
         return np.asarray(np.clip(whole, LOWEST, HIGHEST).astype(np.int8))
 
     def real_array(self, stored: Array) -> Array:
-        """The real values of stored ones, as float32."""
+        """Convert stored values to real values, as float32."""
         return ((stored.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)).astype(np.float32)
 
 
 def choose_scale(seen: Histogram, settings: Quantization, below: float = 0.0) -> Scale:
-    """Choose the scale of a tensor by the calibration of the settings, with margin `below` the range. A tensor of zeros gets scale
-    1."""
+    """Choose the scale of a tensor from the range that `settings.calibration` selects, extended downwards by `below`. A tensor of
+    zeros gets scale 1."""
     if seen.total == 0 or (seen.least == seen.greatest == below == 0):
         return Scale(1.0, 0)
     low, high = _RANGES[settings.calibration](seen, settings) if seen.least < seen.greatest else (seen.least, seen.greatest)
@@ -48,7 +48,7 @@ def choose_scale(seen: Histogram, settings: Quantization, below: float = 0.0) ->
 
 
 def scales_of(lows: Array, highs: Array, settings: Quantization) -> tuple[Array, Array]:
-    """Scales (float64 with float32 values) and zero points for ranges, which are extended to contain zero."""
+    """Return scales (float64 with float32 values) and zero points for ranges. Each range is first extended to contain zero."""
     lows, highs = np.minimum(lows, 0.0), np.maximum(highs, 0.0)
     if settings.activations == SYMMETRIC:
         scales = rounded_scales(np.maximum(-lows, highs) / HIGHEST, settings)
@@ -71,7 +71,7 @@ def _whole(seen: Histogram, settings: Quantization) -> tuple[float, float]:
 
 
 def _percentile(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """The bounds that the given percentage of values does not exceed, to the resolution of a bin."""
+    """Return the bounds that the given percentage of values does not exceed, to the resolution of a bin."""
     counts = seen.counts.copy()
     counts[len(counts) // 2] += seen.zeros
     below = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
@@ -84,7 +84,7 @@ def _percentile(seen: Histogram, settings: Quantization) -> tuple[float, float]:
 
 
 def _least_squares(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """The range with the least mean squared error, among all pairs of `SQUARED_ENDS` ends on either side."""
+    """Return the range with the least mean squared error, among all pairs of `SQUARED_ENDS` ends on either side."""
     parts = np.arange(1, SQUARED_ENDS + 1) / SQUARED_ENDS
     lows = parts * seen.least if seen.least < 0 else np.zeros(1)
     highs = parts * seen.greatest if seen.greatest > 0 else np.zeros(1)
@@ -95,8 +95,8 @@ def _least_squares(seen: Histogram, settings: Quantization) -> tuple[float, floa
 
 
 def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
-    """The sum of squared errors for each scale: scale^2 / 12 for a value within the range, the squared distance to the range for
-    one beyond, 0 for zeros."""
+    """Return the sum of squared errors for each scale: scale^2 / 12 for a value within the range, the squared distance to the range
+    for a value beyond it, 0 for a zero."""
     edges = seen.edges
     middles = (edges[:-1] + edges[1:]) / 2
     sums = [np.concatenate([[0.0], np.cumsum(seen.counts * middles**power)]) for power in range(3)]
@@ -119,7 +119,7 @@ def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
 
 
 def _least_divergence(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """The range, among equal fractions of the whole one, whose stored distribution diverges least from the observed one."""
+    """Return the fraction of the whole range whose stored distribution diverges least from the observed distribution."""
     parts = np.arange(ENTROPY_ENDS, 0, -1) / ENTROPY_ENDS
     scales, points = scales_of(parts * seen.least, parts * seen.greatest, settings)
     found = [divergence(seen, Scale(float(scale), int(point))) for scale, point in zip(scales, points, strict=True)]
@@ -128,11 +128,11 @@ def _least_divergence(seen: Histogram, settings: Quantization) -> tuple[float, f
 
 
 def divergence(seen: Histogram, scale: Scale) -> float:
-    """Kullback-Leibler divergence of the stored distribution from the observed one.
+    """Return the Kullback-Leibler divergence of the stored distribution from the observed one.
 
     After S. Migacz, "8-bit inference with TensorRT", GTC 2017: in the observed distribution, values beyond the range count at its
-    ends. In the stored distribution they are left out, and the values that share a stored value distribute their probability evenly
-    over their nonempty bins.
+    ends. The stored distribution omits these values, and distributes the probability of a stored value evenly over its
+    nonempty bins.
     """
     middles = (seen.edges[:-1] + seen.edges[1:]) / 2
     stored = np.rint(middles / scale.scale) + scale.zero_point

@@ -19,8 +19,8 @@ from inlaid.types import TensorType
 
 @dataclasses.dataclass(frozen=True)
 class Realised:
-    """The quantised function; and a second one that returns, for each observed expression in order, its stored values, then those
-    that are never stored, and then the model's float32 outputs."""
+    """The quantised function `main`, and `probe`, a function for measurements. `probe` returns, in order, the stored values of
+    observed expressions, the floats of expressions that are never stored, and the model's float32 outputs."""
 
     main: Function
     probe: Function
@@ -80,7 +80,7 @@ class _Work:
                     self.real[id(expr)] = self._dequantized(expr)
 
     def result(self, expr: Expr) -> Expr:
-        """An output, as stored or as a float."""
+        """Return an output of the model, stored or as a float, as the plan requires."""
         if self.plan.is_int8(expr):
             return self.stored[id(expr)]
         if id(expr) in self._wanted and id(expr) not in self.plan.steps:
@@ -111,7 +111,7 @@ class _Work:
         return quantized(real, scale, expr.span)
 
     def _as_in_the_model(self, expr: Expr) -> Expr:
-        """The expression computed on floats."""
+        """Return the expression computed on floats, as in the source model."""
         if isinstance(expr, Var) and self.plan.is_int8(expr):
             return self._dequantized(expr)
         return rebuild(expr, tuple(self.real[id(child)] for child in children(expr)))

@@ -16,15 +16,15 @@ from inlaid.quantization.settings import Quantization
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between quantised values and those of the float model: sums of squares of the values and of the differences, and
-    the greatest difference. Where the float model has NaN or infinity, an equal value counts as 0, any other as infinite."""
+    """Difference between values of a quantised and of a float model: sums of squares of the values and of the differences, and the
+    greatest difference. If the float model has NaN or infinity, an equal value has difference 0, any other value infinity."""
 
     signal: float = 0.0
     noise: float = 0.0
     max_error: float = 0.0
 
     def with_values(self, real: Array, found: Array) -> Difference:
-        """Add more values."""
+        """Return the difference with more values included."""
         real, found = real.astype(np.float64), found.astype(np.float64)
         finite = np.isfinite(real) & np.isfinite(found)
         alike = (real == found) | (np.isnan(real) & np.isnan(found))
@@ -43,16 +43,16 @@ class Difference:
         return 10 * math.log10(ratio) if ratio else -math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """The difference as JSON values; None for infinity."""
+        """Return the difference as JSON values; None for infinity."""
         ratio, most = self.sqnr_db, self.max_error
         return {"sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None, "max_error": most if math.isfinite(most) else None}
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """A tensor computed in integers, or `in_floats` and then stored: the source `node` that it is the result of, the fused
-    `operators`, its scale and zero point (None if it is a float converted from an int32 accumulator), and its difference from the
-    float model. The difference includes the errors of preceding layers, but no values masked for a softmax."""
+    """A tensor computed in integers, or `in_floats` and then stored. `node` is its source node, `operators` are fused into one
+    layer. A float that is converted from an int32 accumulator has no scale and no zero point. `difference` compares it with the
+    float model: it includes errors of preceding layers, but excludes values masked for a softmax."""
 
     node: str
     operators: tuple[str, ...]
@@ -64,8 +64,8 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class BorderReport:
-    """An input or output: its scale and zero point, None if it is not stored; and, for a float output of the source, its difference
-    from the float model and its agreement with it."""
+    """An input or output. `scale` and `zero_point` are None if it is not stored. `difference` and `agreement` compare a float
+    output with the float model; they are None otherwise."""
 
     name: str
     dtype: str
@@ -86,8 +86,8 @@ class FloatReport:
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """Report of a quantisation: `inputs`, `outputs`, `layers` in order of execution, operators that stay `float`, the settings, and
-    the number of `samples` on which accuracy was measured."""
+    """Report of a quantisation. `layers` are in order of execution; `floats` are the operators that stay float; `samples` is the
+    number of samples on which accuracy was measured."""
 
     settings: Quantization
     samples: int
@@ -97,7 +97,7 @@ class QuantizationReport:
     floats: tuple[FloatReport, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return {
             "settings": {**asdict(self.settings), "keep_float": list(self.settings.keep_float)},
             "samples": self.samples,
@@ -118,7 +118,7 @@ class QuantizationReport:
         }
 
     def to_text(self) -> str:
-        """The report as a table."""
+        """Format the report as a table."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

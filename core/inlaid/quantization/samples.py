@@ -17,11 +17,11 @@ REMEDY = "pass a list of {input name: array}, or an .npz file with one array per
 
 
 def read_samples(data: Any, params: Sequence[Var]) -> list[dict[str, Any]]:
-    """Read samples as dictionaries by input name, from an iterable of them or from the path of an .npz file.
+    """Read samples, which are dictionaries keyed by input name, from an iterable or from the path of an .npz file.
 
-    An array in the file has an additional first dimension with the samples; or, for an input whose first dimension is 1, the
-    samples along that dimension; or is a single sample. Raises `InputError` for other data, for no samples, and for non-finite
-    floats.
+    An array in the file stacks the samples of one input along a new first dimension or, if the input's first dimension is 1, along
+    that dimension. An array with the shape of the input is a single sample. Raises `InputError` for other data, for no samples, and
+    for floats that are NaN or infinite.
     """
     samples = _from_file(Path(data), params) if isinstance(data, (str, Path)) else _from_iterable(data)
     if not samples:
@@ -40,7 +40,7 @@ def _from_iterable(data: Any) -> list[dict[str, Any]]:
     found = []
     for number, sample in enumerate(data):
         if not isinstance(sample, Mapping):
-            raise InputError(f"expected sample {number} as a dictionary by input name, got {type(sample).__name__}", remedy=REMEDY)
+            raise InputError(f"sample {number} must be a dict keyed by input name, got {type(sample).__name__}", remedy=REMEDY)
         found.append(dict(sample))
     return found
 

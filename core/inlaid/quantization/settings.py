@@ -20,7 +20,7 @@ class Quantization:
     """Settings of a quantisation to int8.
 
     calibration
-        How to choose a tensor's range from the observed values: "minmax", all of them; "percentile", all but outliers at either
+        How to choose a tensor's range from the observed values: "minmax", all values; "percentile", all but outliers at either
         end; "entropy", the range with the least Kullback-Leibler divergence of the stored distribution; "mse", the least mean
         squared error.
     percentile
@@ -35,12 +35,11 @@ class Quantization:
         How accumulators are requantised: "fixed", by a 32-bit integer multiplier; "float", by one float32 multiplication, rounded
         half to even, which is faster on wide vector units. Either gives the same integers on every target.
     borders
-        Type of the model's inputs and outputs: "float32" as before, or "int8" as stored inside, with scales in the report.
+        Type of the model's inputs and outputs: "float32" as in the source model, or "int8" with scales in the report.
     requantisation
-        Requantisation that the hardware supports. With only "half_even", `arithmetic` becomes "float". Without float32 it becomes
-        "fixed", with a supported rounding and multiplier width; if both are supported, "up" for products and "away" otherwise, as
-        in TensorFlow Lite. Without per-channel factors, `weights` has one scale; with 1-bit multipliers, `scales` are powers of
-        two.
+        Requantisation that the hardware supports. With only "half_even", `arithmetic` becomes "float". Other roundings
+        are chosen from the supported ones: if all are supported, "up" for products and "away" otherwise, as in TensorFlow Lite.
+        Without per-channel factors, `weights` have one scale. With 1-bit multipliers, `scales` are powers of two.
     keep_float
         Operators that stay float, by source node name or operator name, such as "softmax".
 
@@ -79,20 +78,20 @@ class Quantization:
             )
 
     def rounding(self, usual: str) -> str:
-        """The rounding of `multiply_fixed`: `usual` if the hardware supports it, otherwise the one that it supports."""
+        """Return the rounding for `multiply_fixed`: `usual` if the hardware supports it, otherwise a supported one."""
         known = [each for each in self.requantisation.roundings if each != HALF_EVEN]
         return usual if not known or usual in known else known[0]
 
     @property
     def shifts(self) -> bool:
-        """Whether power-of-two factors are applied by shifts, rounding halves up."""
+        """True if power-of-two factors are applied by shifts that round halves up."""
         known = self.requantisation.roundings
         return not known or ONCE in known
 
 
 def fitted(settings: Quantization, declared: Quantisation) -> Quantization:
-    """Adapt settings to a target's requantisation: that of the settings, or else the `declared` one. Raises `InputError` if they
-    need float32, but the target does not support it."""
+    """Adapt settings to the requantisation that they specify or, if they specify none, to the one `declared` by the target. Raises
+    `InputError` if the settings need float32, but the target does not support it."""
     having = settings.requantisation if settings.requantisation.roundings else declared
     if not having.roundings:
         return settings

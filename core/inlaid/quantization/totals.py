@@ -1,4 +1,4 @@
-"""Stored tensors and int32 accumulators, and their conversions, identical on every target."""
+"""Stored tensors, int32 accumulators, and conversions between them that give the same bits on every target."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stored:
 
     @property
     def centred(self) -> Expr:
-        """The stored values minus the zero point, as int32."""
+        """Return the stored values minus the zero point, as int32."""
         wide = cast_to(self.value, "int32")
         return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
 
@@ -59,8 +59,8 @@ def _parameters(scale: Scale) -> tuple[Expr, Expr]:
 
 @dataclass(frozen=True)
 class Total:
-    """An int32 accumulator whose real value is `value` * `factor`, with one factor, or one per index along `axis`. Magnitudes are
-    at most `bound`. `rounding` is that of `multiply_fixed`."""
+    """An int32 accumulator. Its real value is `value` * `factor`; there is one factor, or one per index along `axis`. `bound` is
+    the maximum magnitude of `value`; `rounding` is passed to `multiply_fixed`."""
 
     value: Expr
     factor: Array
@@ -75,7 +75,7 @@ class Total:
 
 
 def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, float]:
-    """Convert two tensors to int32 with a common scale. Also returns the scale."""
+    """Convert two tensors to int32 with a common scale. Returns both tensors and the scale."""
     scales = a.scale.scale, b.scale.scale
     least, most = min(scales), max(scales)
     ratio, exponent = np.frexp(most / least)

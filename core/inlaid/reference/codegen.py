@@ -16,7 +16,7 @@ FORMAT_VERSION = 1
 
 
 def accepts(call: Call) -> Verdict:
-    """Whether an operator can be parsed back by its name, which holds for Inlaid's operators, but not for a user's."""
+    """Accept Inlaid's operators, which can be parsed back by name. Reject a user's operators, which cannot."""
     assert isinstance(call.callee, Operator)
     if ops.TABLE.get(call.callee.name) is call.callee:
         return Accept()
@@ -48,7 +48,7 @@ class ReferenceCodegen(Codegen):
 
 
 def flat_types(type_: Type) -> tuple[Type, ...]:
-    """The types of a value with tuples flattened, as plans number values."""
+    """Return the types of a value with tuples flattened. Plans number values in this order."""
     if isinstance(type_, TupleType):
         return tuple(part for item in type_.fields for part in flat_types(item))
     return (type_,)

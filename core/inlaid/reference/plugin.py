@@ -39,7 +39,7 @@ def inlaid_targets() -> Sequence[TargetSpec]:
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Rules for all canonical operators, including those on strings and sequences."""
+    """Return rules for all canonical operators, including operators on strings and sequences."""
     if target.kind != "reference":
         return ()
     from inlaid.reference.codegen import accepts
@@ -73,6 +73,6 @@ def inlaid_probe(target: Target) -> DeviceStatus:
 
 @hookimpl
 def inlaid_conformance(target: Target) -> Conformance:
-    """Checks that this target fails by design."""
+    """Declare the conformance checks that this target fails by design."""
     reason = "its code is the graph, so running it needs the operators' definitions"
     return Conformance(expected_failures=(ExpectedFailure("package/runs-without-the-compiler", reason),))

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 _start: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).from_buffer
 _address_of = ctypes.addressof
 IN_PLACE = 0x101
-"""numpy's flags C_CONTIGUOUS and ALIGNED."""
+"""Value of numpy's flags C_CONTIGUOUS and ALIGNED combined."""
 LARGE = 1 << 17
 """Size in bytes above which C's malloc may return freed memory to the operating system."""
 NUMPY_ALIGNMENT = 16
@@ -43,8 +43,8 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic
 
 
 class Results:
-    """Pool of memory for large results. Memory is reused once its result is garbage, since fresh memory costs a page fault per 4
-    KiB, which takes ten times as long as writing it. One block is kept per value of a plan and workspace."""
+    """Pool of memory for large results. Memory is reused once the result in it is garbage: fresh memory costs a page fault per 4
+    KiB, which takes ten times as long as writing 4 KiB. One block is kept per value of a plan and workspace."""
 
     def __init__(self) -> None:
         self._spare: dict[int, Array] = {}
@@ -62,7 +62,7 @@ class Results:
 
 
 class _Lease:
-    """Owner of pooled memory, which returns to the pool when the lease is garbage. numpy sees it as an array."""
+    """Owner of pooled memory. The memory returns to the pool when the lease is garbage. numpy reads a lease as an array."""
 
     __slots__ = ("__array_interface__", "_memory", "_number", "_spare")
 
@@ -75,7 +75,7 @@ class _Lease:
 
 
 def address(array: Array) -> int:
-    """The address of an array's data."""
+    """Return the address of an array's data."""
     try:
         # Four times as fast as `__array_interface__`, which builds a dictionary.
         return _address_of(_start(array))
@@ -94,19 +94,19 @@ def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Arra
 
 
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
-    """Whether a kernel can read the array in place: row-major and aligned."""
+    """Test whether a kernel can read the array in place: row-major and aligned."""
     if array.flags.num & IN_PLACE != IN_PLACE:
         return False
     return alignment == 1 or array.dtype.hasobject or address(array) % alignment == 0
 
 
 def usable(array: Array, alignment: int = ALIGNMENT) -> Array:
-    """The array itself if a kernel can read it in place, otherwise an aligned row-major copy."""
+    """Return `array` if a kernel can read it in place, otherwise an aligned row-major copy."""
     return array if in_place(array, alignment) else fresh_copy(array)
 
 
 def fresh_copy(array: Array) -> Array:
-    """An aligned row-major copy that shares no memory."""
+    """Return an aligned row-major copy that shares no memory."""
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
@@ -150,7 +150,7 @@ def import_value(name: str, value: Any, dtype: DType | None) -> Any:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a host object is a tensor of strings. A sequence holds arrays, and an optional at most an array of numbers."""
+    """Test whether a host object is a tensor of strings. Other host objects are sequences, which hold arrays, and optionals."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "OSTU"
     if isinstance(value, (list, tuple)):
@@ -159,7 +159,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _strings(name: str, array: Array) -> Array:
-    """Convert to an array of Python strings, as ONNX has them; bytes are decoded as UTF-8. Raises `InputError` for other values."""
+    """Convert text to an array of Python `str`, as in ONNX; bytes are decoded as UTF-8. Raises `InputError` for other values."""
     remedy = "pass an array of str, or of bytes in UTF-8"
     if array.dtype.kind not in "OSTU":
         raise InputError(f"input {name!r} must hold strings, got dtype {array.dtype.name}", remedy=remedy)

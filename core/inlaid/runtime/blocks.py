@@ -1,7 +1,7 @@
-"""Assign tensors of late sizes to blocks of device memory.
+"""Assigns tensors whose sizes become known during a run to blocks of device memory.
 
-Byte offsets cannot be planned for sizes that become known during a run, but lifetimes can. Tensors of disjoint lifetimes share a
-block, a buffer that grows to the largest of them. Growth moves neither other blocks nor the arena.
+Lifetimes of such tensors can be planned, byte offsets cannot. Tensors of disjoint lifetimes share a block, a buffer that grows to
+the size of the largest tensor. If a block grows, other blocks and the arena stay in place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from inlaid.artifact.touched import lifetimes
 
 
 def blocks_of(plan: Plan) -> dict[int, int]:
-    """Block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
+    """Return the block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
 
     An output on a device shares its block with no other value: a caller that does not know the size copies it after all steps."""
     planned = ("dynamic", "output")

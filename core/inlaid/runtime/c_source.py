@@ -1,6 +1,6 @@
 """C source as a code format, compiled by the machine's C compiler when it is loaded.
 
-For code generators that print C or that call a library: source is readable, and not tied to one machine.
+For code generators that print C or call a library. Source code is readable, and not specific to one machine.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ REGION_PARAMETERS = (
     "const void *const *inputs, void *const *outputs, const void *const *constants, int64_t *dims, void *workspace,"
     " inlaid_context *context"
 )
-"""Parameters of a region in C, which returns int32_t."""
+"""Parameters of a region's C function, which returns int32_t."""
 
 
 def find_compiler() -> str | None:
-    """The path of the machine's C compiler; None if there is none."""
+    """Return the path of the machine's C compiler; None if none is found."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def link_shared(files: Sequence[str], library: Path, folder: Path, flags: Sequence[str] = ()) -> None:
-    """Link source and object files in a folder into a shared library. Raises `CompileError` if there is no C compiler, or it
+    """Link source and object files in a folder into a shared library. Raises `CompileError` if the C compiler is missing or
     fails."""
     compiler = find_compiler()
     if compiler is None:
@@ -67,11 +67,11 @@ class CSourceRuntime(HostRuntime):
         self._user = user
 
     def check(self, artifact: Artifact) -> str | None:
-        """Return None if the artifact fits and there is a C compiler, else the reason."""
+        """Return None if the artifact can run here and a C compiler is found, else the reason why not."""
         return super().check(artifact) or (f"{MISSING}: {REMEDY}" if find_compiler() is None else None)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """Compile and load the region. Raises `Unsupported` if that fails."""
+        """Compile and load the region. Raises `Unsupported` if compiling or loading fails."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             (folder / "region.c").write_bytes(artifact.code)

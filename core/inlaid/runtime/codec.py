@@ -1,8 +1,8 @@
 """Encodes programs and artifacts as JSON values, and decodes them.
 
-Decoding trusts nothing: every value is checked against the declared fields and types of the dataclasses, and a mismatch raises a
-`PackageError` that says where. Names in the data are only looked up among element types, operators of dimension expressions, and
-the instruction classes listed here.
+Decoding checks every value against the declared fields and types of the dataclasses. A mismatch raises a `PackageError` with its
+location. Names in the data can only refer to element types, operators of dimension expressions, and the instruction classes listed
+here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_DEPTH = 100
 """Greatest nesting depth of a dimension expression in a package."""
 
 MAX_RANK = 32
-"""Greatest number of dimensions that every version of numpy supports."""
+"""Greatest number of dimensions of a tensor, which every version of numpy supports."""
 
 _LIMIT = 1 << 62
 _INSTRUCTIONS: dict[str, type] = {cls.__name__.lower(): cls for cls in (Invoke, Call, Branch, Loop, Move, Bind, Assert, Wait)}
@@ -45,7 +45,7 @@ _COMPARISONS = ("<", "<=", "==", "!=")
 
 
 def encode(value: object) -> Json:
-    """Encode a dataclass of `inlaid.artifact`, or a part of one, as a JSON value."""
+    """Encode a dataclass of `inlaid.artifact`, or the value of one of its fields, as a JSON value."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, DType):
@@ -63,7 +63,7 @@ def encode(value: object) -> Json:
 
 
 def decode(cls: type[T], data: Json, where: str) -> T:
-    """Decode a JSON value to a dataclass. Raises `PackageError`, naming the place."""
+    """Decode a JSON value to a dataclass. Raises `PackageError` with the location, which starts with `where`."""
     return cast("T", _decode(cls, data, where))
 
 
@@ -75,7 +75,7 @@ def expect(data: Json, wanted: type[T], where: str) -> T:
 
 
 def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, Json]:
-    """Check that a JSON object has exactly these fields and return it. Raises `PackageError`."""
+    """Check that a JSON object has exactly the given fields and return it. Raises `PackageError`."""
     found: dict[str, Json] = expect(data, dict, where)
     odd = sorted(set(found) ^ set(fields))
     if odd:
@@ -148,12 +148,12 @@ def _decode_union(args: tuple[Any, ...], data: Json, where: str) -> Any:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """The declared types of a dataclass's fields. `Dim` names `Expr` in a string that only `arith` can resolve."""
+    """Return the declared types of a dataclass's fields. `Dim` refers to `Expr` by a string that only `arith` can resolve."""
     return get_type_hints(cls, localns={"Expr": arith.Expr})
 
 
 def _encode_shared(expr: arith.Expr) -> Json:
-    """Encode an expression, preceded by the maxima that it contains several times, so that each is written once."""
+    """Encode an expression, preceded by its repeated `Max` subexpressions, so that each is written once."""
     uses: dict[arith.Expr, int] = {}
     order: list[arith.Expr] = []
     stack = [(expr, False)]

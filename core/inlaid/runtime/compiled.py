@@ -1,7 +1,7 @@
 """Lookup of compiled packages in the cache, before the compiler is imported.
 
 The key of a package is a hash of the model file, the compilation options, the targets as resolved on this machine, and the sources
-and libraries of the compiler. Its value names the package, and the other files that the model reads, with their hashes.
+and libraries of the compiler. The value has the package's name, and the names and hashes of the other files that the model reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from inlaid.runtime.package import Package, write_package
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a package is compiled from: the model file, and the key. `stamp` shows whether the file has changed."""
+    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes."""
 
     model: Path
     key: str
@@ -53,7 +53,7 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
 
 
 def find(made: Recipe, caches: Caches) -> Path | None:
-    """The cached package of a recipe; None if there is none."""
+    """Return the cached package of a recipe; None if it is not cached."""
     record = caches.models.get(made.key)
     if record is None:
         return None
@@ -95,7 +95,7 @@ def _write(package: Package, path: Path) -> None:
 
 
 def _beside(model: Path, location: str) -> str | None:
-    """The hash of a file in the model's folder."""
+    """Return the hash of a file in the model's folder; `location` is its relative path."""
     return file_digest(model.parent / location)
 
 
@@ -105,6 +105,6 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def _libraries(registry: PluginRegistry) -> list[str]:
-    """Versions of libraries that can affect packages: of arithmetic, and of the frontends."""
+    """List the versions of libraries that can affect packages: arithmetic libraries, and libraries that frontends import."""
     required = sorted({name for _, frontend in registry.frontends() for name in frontend.requires})
     return [np.__version__, ml_dtypes.__version__, *(version_of(name) or "" for name in required)]

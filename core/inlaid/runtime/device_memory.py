@@ -28,7 +28,7 @@ class DeviceMemory:
     weights: dict[str, DeviceTensor] = field(default_factory=dict)
 
     def allocate(self, size: int, owner: object) -> Any:
-        """Allocate a buffer that is freed with its owner."""
+        """Allocate a buffer that is freed when `owner` is garbage."""
         with blame(self.plugin, f"allocating {size} bytes on {self.target}"):
             buffer = self.device.allocate(size)
         weakref.finalize(owner, self.device.free, buffer)
@@ -49,7 +49,7 @@ class DeviceMemory:
 
 class DeviceArray:
     """A tensor in device memory owned by the user, as returned by `Executable.run(..., keep_on_device=True)` and accepted as an
-    input. Its memory is freed with it."""
+    input. Its memory is freed when the object is garbage."""
 
     __slots__ = ("__weakref__", "_keep", "memory", "tensor")
 
@@ -67,7 +67,7 @@ class DeviceArray:
 
     @staticmethod
     def adopted(memory: DeviceMemory, value: Any) -> DeviceArray:
-        """Wrap another library's tensor on the device, by DLPack, without a copy. Raises `InputError` if that is impossible."""
+        """Wrap another library's tensor on the device, by DLPack, without a copy. Raises `InputError` if this is impossible."""
         with blame(memory.plugin, f"adopting a tensor on {memory.target}"):
             return DeviceArray(memory, *memory.device.adopt(value))
 
@@ -82,7 +82,7 @@ class DeviceArray:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes by which other libraries read the tensor, besides DLPack."""
+        """Return an attribute by which other libraries read the tensor, besides DLPack."""
         if name.startswith("__"):
             return self.memory.device.attribute(name, self.tensor)
         raise AttributeError(name)
@@ -106,21 +106,21 @@ class DeviceArray:
         return f"<DeviceArray {self.dtype}[{', '.join(map(str, self.shape))}] on {self.memory.target}>"
 
     def numpy(self) -> Array:
-        """Copy to host memory. Raises the device's errors."""
+        """Copy the tensor to a new host array. Raises the device's errors."""
         work, found = DeviceWork(self.memory), aligned_empty(self.shape, self.dtype)
         work.download(self.tensor, found)
         work.wait()
         return found
 
     def copy(self) -> DeviceArray:
-        """Copy on the device. Raises the device's errors."""
+        """Copy the tensor to a new tensor on the device. Raises the device's errors."""
         work, found = DeviceWork(self.memory), DeviceArray.empty(self.memory, self.shape, self.dtype)
         work.copy(self.tensor, found.tensor)
         work.wait()
         return found
 
     def assign(self, array: Array) -> None:
-        """Overwrite the elements with those of a host array of the same shape and dtype. Raises `InputError` for another array."""
+        """Overwrite the elements with the elements of a host array. Raises `InputError` if the shape or dtype differs."""
         if array.shape != self.shape or array.dtype != self.dtype:
             raise InputError(f"{self!r} expected an array of its shape and dtype, got {array.dtype}{list(array.shape)}")
         work = DeviceWork(self.memory)
@@ -129,8 +129,8 @@ class DeviceArray:
 
 
 class DeviceQueues:
-    """The queues of a run, including plans called by it, on a device: one for kernels, and one for overlapping copies. Both are
-    empty once `wait` has returned. If they have `failed`, they are unusable."""
+    """Queues of a run on a device, shared by the plans that the run calls: one for kernels, and one for overlapping copies. Both
+    are empty once `wait` has returned. If `failed` is set, they are unusable."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory = memory
@@ -145,7 +145,7 @@ class DeviceQueues:
         return queue
 
     def copies(self) -> Any:
-        """The queue for copies that overlap with kernels."""
+        """Return the queue for copies that overlap with kernels."""
         if self._copies is None:
             self._copies = self._new_queue()
         return self._copies
@@ -178,7 +178,7 @@ class DeviceWork:
         self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
-        """Grow arena and scratch memory to at least these sizes in bytes. Replaced memory is freed, with its recordings, once it is
+        """Grow the arena and the scratch memory to at least the given bytes. Replaced memory and its recordings are freed once
         unused."""
         if self.arena.size < arena or self.scratch.size < scratch:
             self.wait()
@@ -190,7 +190,7 @@ class DeviceWork:
         return memory if memory.size >= size else Buffer(self.memory, _room(memory, size))
 
     def block(self, number: int, shape: Shape, dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor in block `number`. If the block is too small, it is reallocated, and its contents are lost."""
+        """Return a tensor in block `number`. If the block is too small, it is reallocated and loses its contents."""
         size, block = byte_count(shape, dtype.itemsize), self._blocks.get(number, _NOTHING)
         if block.size < size:
             if block.size:
@@ -201,16 +201,16 @@ class DeviceWork:
         return DeviceTensor(block.handle if size else None, 0, shape, dtype)
 
     def pinned(self, size: int) -> Array | None:
-        """Page-locked host memory for fast copies, None if unsupported."""
+        """Return page-locked host memory for fast copies, None if unsupported."""
         with blame(self.memory.plugin, f"host memory for {self.memory.target}"):
             return self.device.pinned(size)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> DeviceTensor:
-        """A tensor in the arena."""
+        """Return a tensor in the arena."""
         return DeviceTensor(self.arena.handle, offset, shape, dtype)
 
     def workspace(self, size: int) -> DeviceTensor | None:
-        """Scratch memory for a kernel, None for size 0."""
+        """Return scratch memory for a kernel, None for size 0."""
         return DeviceTensor(self.scratch.handle, 0, (self.scratch.size,), _BYTES) if size else None
 
     def upload(self, source: Array, target: DeviceTensor) -> None:
@@ -221,7 +221,7 @@ class DeviceWork:
                 self.device.upload(source, target, self.queues.kernels)
 
     def upload_apart(self, source: Array, target: DeviceTensor, number: int) -> None:
-        """Copy a host array to a tensor concurrently with kernels. Readers of value `number` must call `await_values` before."""
+        """Copy a host array to a tensor concurrently with kernels. Readers of value `number` must first call `await_values`."""
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
@@ -229,7 +229,7 @@ class DeviceWork:
                 self._arriving[number] = self.device.event(self.queues.copies())
 
     def await_values(self, numbers: Sequence[int]) -> None:
-        """Make later kernels wait for values that are copied concurrently."""
+        """Make later kernels wait for the concurrent copies of the given values."""
         if self._arriving:
             for number in numbers:
                 event = self._arriving.pop(number, None)
@@ -256,8 +256,8 @@ class DeviceWork:
                 self.device.copy(source, target, self.queues.kernels)
 
     def replayed(self, steps: object, tensors: Sequence[DeviceTensor], launch: Callable[[], None]) -> None:
-        """Execute `launch` on tensors, or replay its recording for the same memory. It is recorded when it is repeated; `steps`
-        identifies it."""
+        """Call `launch` on tensors, or replay its recording for the same memory. The second call for the same memory records the
+        launches. `steps` identifies the launches."""
         device = self.device
         assert isinstance(device, CapturingDevice)
         key = (steps, id(self.scratch), *[(tensor.buffer, tensor.offset) for tensor in tensors])
@@ -276,7 +276,7 @@ class DeviceWork:
             device.replay(found.handle, self.queues.kernels)
 
     def _new_recording(self, tensors: Sequence[DeviceTensor]) -> _Recording:
-        """A new, empty recording. If there are many, it replaces the oldest one."""
+        """Create an empty recording. If the greatest number is reached, it replaces the oldest recording."""
         if len(self._recordings) >= _KEPT_RECORDINGS:
             oldest = next((key for key, found in self._recordings.items() if found.handle is None), None)
             if oldest is None:
@@ -293,8 +293,8 @@ class DeviceWork:
 
 
 class _Recording:
-    """A recording of launches. It holds the tensors' buffers, so that no other buffers get their identity; `handle` is the device's
-    recording once made."""
+    """A recording of launches. It keeps the tensors' buffers alive, so that ids are not reused; `handle` is the recording of the
+    device."""
 
     def __init__(self, tensors: Sequence[DeviceTensor], scratch: Buffer) -> None:
         self._held = (tuple(tensors), scratch)
@@ -302,7 +302,7 @@ class _Recording:
         self.handle: Any = None
 
     def capture(self, device: CapturingDevice, queue: Any, launch: Callable[[], None]) -> None:
-        """Record the launches."""
+        """Record the launches that `launch` makes."""
         device.begin_capture(queue)
         try:
             launch()
@@ -325,7 +325,7 @@ class Buffer:
 
 
 def _room(memory: Buffer, size: int) -> int:
-    """Size in bytes of the replacement for a buffer that is too small, with reserve, since it is likely to grow again."""
+    """Return the size in bytes of the replacement for a buffer that is too small, including a reserve for further growth."""
     return align_up(size + size // 4 if memory.size else size)
 
 

@@ -1,7 +1,7 @@
 """DLPack capsules through ctypes: exchange of tensors outside of numpy's memory with libraries such as PyTorch and CuPy.
 
-The structures are the unversioned ones of DLPack's C header (`DLManagedTensor`), which every library supports. A capsule named
-"dltensor" belongs to the consumer that renames it to "used_dltensor", which must call its deleter.
+The structures are the unversioned structures of DLPack's C header (`DLManagedTensor`), which every library supports. The consumer
+of a capsule named "dltensor" renames it to "used_dltensor", and must then call its deleter.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _ON_DESTROY = _DESTRUCTOR(_destroy)
 
 
 class _Exported:
-    """The target of a capsule, alive until its deleter is called."""
+    """A tensor exported by a capsule, alive until the capsule's deleter is called."""
 
     def __init__(self, address: int, device: tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> None:
         self.shape = (ctypes.c_int64 * max(len(shape), 1))(*shape)
@@ -105,7 +105,7 @@ def export_capsule(address: int, device: tuple[int, int], shape: tuple[int, ...]
 
 @dataclass(frozen=True)
 class Imported:
-    """A row-major tensor of another library, with its address and DLPack device. It is released with this object."""
+    """A row-major tensor of another library, with its address and DLPack device. It is released when this object is garbage."""
 
     address: int
     device: tuple[int, int]
@@ -115,7 +115,7 @@ class Imported:
 
 
 def import_capsule(capsule: object) -> Imported:
-    """Import the tensor of a capsule, which is consumed. Raises `InputError` for a consumed capsule, a tensor that is not
+    """Import the tensor of a capsule, and mark the capsule as used. Raises `InputError` for a used capsule, a tensor that is not
     row-major, or an unsupported dtype."""
     if not _is_valid(id(capsule), _FRESH):
         raise InputError("expected an unused DLPack capsule")
@@ -134,7 +134,7 @@ def import_capsule(capsule: object) -> Imported:
 
 
 class _Taken:
-    """Ownership of another library's tensor, which is released with this object."""
+    """Owner of another library's tensor, which is released when this object is garbage."""
 
     def __init__(self, managed: Any) -> None:
         if managed.contents.deleter:

@@ -35,8 +35,8 @@ class _DriverCall:
 
 
 class DriverDevice(Device):
-    """A device on which this process may allocate `total` bytes. `live` is the number of allocated bytes; `lost` the reason if the
-    device is lost, else ""."""
+    """A device on which this process may allocate `total` bytes. `live` is the number of allocated bytes. `lost` is "", or the
+    reason why the device is lost."""
 
     driver_error: ClassVar[type[Exception]]
     """Exception class of the driver's binding."""
@@ -51,18 +51,18 @@ class DriverDevice(Device):
 
     @abstractmethod
     def translate(self, error: Exception, action: str) -> InlaidError | None:
-        """Translate a driver error, with `action` in the message; None if it is an error of the caller's."""
+        """Translate a driver error, with `action` in the message. Returns None if the caller caused the error."""
 
     def driver_call(self, action: str) -> _DriverCall:
-        """Context that translates driver errors, with `action` in the message. Raises `DeviceLost` if the device is lost."""
+        """Create a context that translates driver errors, with `action` in messages. Raises `DeviceLost` if the device is lost."""
         return _DriverCall(self, action)
 
     def lost_error(self) -> DeviceLost:
-        """Error of every call after the device was lost."""
+        """Return the error that every call raises after the device is lost."""
         return DeviceLost(self.lost, remedy=self.lost_remedy)
 
     def failure(self, error: Exception, action: str) -> Exception:
-        """Translate a driver error, and note that the device is lost if so; an error of the caller's is returned unchanged."""
+        """Translate a driver error, and record whether the device is lost. Errors that the caller caused are returned as is."""
         found = self.translate(error, action)
         if isinstance(found, DeviceLost):
             self.lost = found.message
@@ -91,7 +91,7 @@ class DriverDevice(Device):
 
 
 class DriverRuntime(HostRuntime, Generic[_Device]):
-    """Runtime module of one device. A plugin adds `missing` and `load`."""
+    """Runtime module of one device. A plugin's subclass implements `missing` and `load`."""
 
     def __init__(self, format: str, format_version: int, device: _Device) -> None:
         super().__init__(format, format_version)
@@ -99,16 +99,16 @@ class DriverRuntime(HostRuntime, Generic[_Device]):
 
     @abstractmethod
     def missing(self, requires: Sequence[str]) -> str | None:
-        """Describe the first requirement that the device lacks, with a remedy; None if it meets all."""
+        """Describe the first requirement that the device lacks, with a remedy. Returns None if it meets all requirements."""
 
     def check(self, artifact: Artifact) -> str | None:
-        """Explain why the device cannot run an artifact, with a remedy; None if it can."""
+        """Explain why the device cannot run an artifact, with a remedy. Returns None if it can."""
         return super().check(replace(artifact, requires=())) or self.missing(artifact.requires)
 
     def device(self) -> _Device:
-        """The device that regions run on."""
+        """Return the device that regions run on."""
         return self._device
 
     def live_bytes(self) -> int:
-        """Bytes of device memory that this process has allocated."""
+        """Return the bytes of device memory that this process has allocated."""
         return self._device.live

@@ -19,8 +19,8 @@ PYTHON = "run the model from Python: inlaid.compile(...).run({...})"
 def example_inputs(
     specs: Sequence[TensorSpec], seed: int = 0, dims: Mapping[str, int | tuple[int, int]] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension without one gets its least size, but
-    at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for one that is too large."""
+    """Return seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension that is not in `dims` gets
+    its least size, but at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for a too large input."""
     generator = np.random.default_rng(seed)
     found: dict[str, Any] = {}
     for spec in specs:
@@ -40,7 +40,7 @@ def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
 
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Random elements: floats in [0, 1), integers and bools 0 or 1. Raises `OutOfMemory`."""
+    """Return random elements: floats in [0, 1), integers and bools 0 or 1. Raises `OutOfMemory`."""
     try:
         values = generator.random(shape)
     except (MemoryError, ValueError) as error:  # numpy raises ValueError for sizes beyond the address space

@@ -1,4 +1,4 @@
-"""A compiled model: running, saving and profiling it."""
+"""Compiled models: run, save and profile them."""
 
 from __future__ import annotations
 
@@ -91,16 +91,16 @@ class Executable:
         """Run the model on inputs by name and return the outputs by name.
 
         Inputs are numpy arrays or objects in host memory that export DLPack. Row-major arrays aligned to 64 bytes are read in
-        place, others are copied. Outputs are new numpy arrays, or the arrays of `out`, which are written without a copy if they are
-        row-major, aligned to 64 bytes and share no memory with an input. An output that reuses the buffer of a donated input (see
-        `inlaid.compile`) is that input's array with new elements, unless the array would be copied, is read-only or shares memory
-        with another input. A sequence is a list; an optional is None or its value.
+        place, other arrays are copied. Outputs are new numpy arrays, or the arrays of `out`, which are written without a copy if
+        they are row-major, aligned to 64 bytes and share no memory with an input. An output that reuses the buffer of a donated
+        input (see `inlaid.compile`) is the input's array with new elements, unless the array would be copied, is read-only or
+        shares memory with another input. A sequence is a list; an optional is None or its value.
 
         An input may be a `DeviceArray`, from `to_device` or an earlier run, or another library's tensor on a device. It is read in
-        place if only that device reads the input. With `keep_on_device`, results of regions on a device stay there as
-        `DeviceArray`s, unless something else reads them. A result that reuses the buffer of a donated `DeviceArray` is that object.
-        A donated host array is copied to the device and left unchanged. A `DeviceArray` in `out` is written on the device, without
-        the host if the output is computed there.
+        place if only its device reads the input. With `keep_on_device`, results of regions on a device stay there as
+        `DeviceArray`s, unless something else reads them. A result that reuses the buffer of a donated `DeviceArray` is the same
+        object. A donated host array is copied to the device and left unchanged. A `DeviceArray` in `out` is written on the device,
+        without a copy through the host if the output is computed there.
 
         Raises `InputError` if names, shapes or dtypes do not fit, and `KernelFault` if a region reports an error, such as an index
         out of range; donated inputs and `out` are then undefined.
@@ -141,7 +141,7 @@ class Executable:
         return found
 
     def _bound_memory(self, place: int) -> DeviceMemory | None:
-        """The device memory in which an input may be, None for host memory."""
+        """Return the device memory that an input may be in; None if it must be in host memory."""
         target = self._executor.plans["main"].places.get(place)
         return None if target is None else self._memories[target]
 
@@ -160,18 +160,18 @@ class Executable:
         write_package(self.package, Path(path))
 
     def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:
-        """Bytes of memory that a run on these inputs needs besides weights, inputs and outputs: the arena, and the scratch memory
-        of the entry plan's regions."""
+        """Return the bytes of memory that a run on these inputs needs besides weights, inputs and outputs: the arena, and the
+        scratch memory of the entry plan's regions."""
         layout = self._executor.plans["main"].enter(self._import(inputs))
         return layout.arena + layout.scratch
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants, including those of regions, each counted once."""
+        """Bytes of all constants, including constants of regions, each counted once."""
         return self.package.weight_bytes
 
     def _import(self, inputs: Mapping[str, Any]) -> Sequence[Any]:
-        """Convert the inputs to values in order, with the right dtypes."""
+        """Convert the inputs to values in the model's order and with the model's dtypes."""
         try:
             values = self._take(inputs)
             complete = len(values) == len(inputs) and (type(inputs) is dict or isinstance(inputs, Mapping))
@@ -196,7 +196,7 @@ class Executable:
         return value if memory is not None and memory.device is value.memory.device else value.numpy()
 
     def _given_away(self, values: Sequence[Any]) -> list[Any]:
-        """Copy donated inputs that must not be overwritten."""
+        """Return the values, with copies of donated inputs that must not be overwritten."""
         values = list(values)
         for place in self._donated:
             given = values[place]
@@ -234,7 +234,7 @@ class Executable:
         return dict(zip(self._output_names, results, strict=True))
 
     def _fills(self, place: int, array: np.ndarray[Any, Any] | DeviceArray) -> bool:
-        """Whether a run can write an output directly to an array."""
+        """Test whether a run can write an output directly to an array."""
         if not isinstance(array, DeviceArray):
             return in_place(array)
         memory = self._memories.get(self._executor.plans["main"].makers.get(place, ""))
@@ -265,7 +265,7 @@ class Executable:
                     raise InputError(f"out[{other!r}] and out[{name!r}] must not share memory")
 
     def _misnamed(self, inputs: Any) -> InputError:
-        """The error for inputs whose names do not match."""
+        """Return the error for input names that do not match the model's."""
         listed = ", ".join(map(_describe, self.inputs)) or "none"
         if not isinstance(inputs, Mapping):
             return InputError(
@@ -282,9 +282,9 @@ class Executable:
 def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
     """Load a package (`.inlaid` file).
 
-    `expect_sha256` is the hexadecimal SHA-256 of the only acceptable file. `devices` gives device numbers by target kind, such as
-    `{"cuda": 1}`, or by target if a package has several of a kind; default 0. A package contains native code: load only packages
-    that you trust.
+    `expect_sha256` is the required SHA-256 of the file, in hexadecimal. `devices` gives device numbers by target kind, such as
+    `{"cuda": 1}`, or by target if a package has several targets of one kind; default 0. A package contains native code: load only
+    packages that you trust.
 
     Raises `PackageError` for an invalid file, `TargetError` if a plugin is missing, and `Unsupported` if this machine cannot run
     it.
@@ -310,12 +310,12 @@ def _aligned(package: Package) -> Package:
 
 
 def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
-    """The dtype of an input whose arrays need no conversion of elements, None for strings and host objects."""
+    """Return the dtype of an input whose elements need no conversion; None for strings and host objects."""
     return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
 
 
 def _share(one: Any, other: Any) -> bool:
-    """Whether two arrays may share memory."""
+    """Test whether two arrays may share memory."""
     if isinstance(one, DeviceArray) and isinstance(other, DeviceArray):
         return one.tensor.buffer is other.tensor.buffer
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(one, other)
@@ -327,8 +327,8 @@ def _describe(spec: TensorSpec) -> str:
 
 
 def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | None]:
-    """The version of a region to load: the first variant that the runtime accepts, otherwise the artifact itself, with the reason
-    if it is not accepted either."""
+    """Return the version of a region to load: the first variant that the runtime accepts, otherwise `artifact`. Also returns the
+    reason if the runtime rejects `artifact` too."""
     best = next((variant for variant in artifact.variants if module.check(variant) is None), None)
     return (artifact, module.check(artifact)) if best is None else (best, None)
 
@@ -336,7 +336,7 @@ def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | 
 def _load_regions(
     package: Package, registry: PluginRegistry, devices: Mapping[str, int]
 ) -> tuple[dict[str, LoadedRegion], dict[str, DeviceMemory]]:
-    """Load the regions, and open the devices that they run on, by target."""
+    """Load the regions, and open the devices of their targets. Returns both by name."""
     infos = {info.symbol: info for info in package.program.regions}
     runtimes: dict[str, RuntimeModule] = {}
     memories: dict[str, DeviceMemory] = {}
@@ -387,7 +387,7 @@ def _load_regions(
 
 
 def _on_device(package: Package) -> frozenset[str]:
-    """The regions whose values are in device memory."""
+    """Return the regions whose values are in device memory."""
     return frozenset(
         item.symbol
         for plan in package.program.plans.values()

@@ -1,7 +1,7 @@
 """Executes plans: instructions in order, on arrays in an arena.
 
 Values of a plan are numbered, and a run keeps them in a list. Everything that depends only on input sizes is computed once per set
-of sizes (`inlaid.runtime.layout`); the run computes only what depends on data.
+of sizes (`inlaid.runtime.layout`); a run computes the rest.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from inlaid.runtime.profile import Recorder
 
 Targets = Sequence[Array | DeviceArray | DeviceTensor | None]
-"""Result arrays given by the caller: an array that is written if it has the right shape, or None for a new one. Empty for new
-arrays only."""
+"""Result arrays given by the caller, one item per output: an array, which is written if it has the right shape, or None for a new
+array. An empty sequence requests only new arrays."""
 
 
 class Executor:
-    """The plans of a program with loaded regions. Immutable apart from its pools of workspaces, so that runs may overlap."""
+    """The plans of a program with loaded regions. Immutable except for pools of workspaces, so that runs may overlap."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Executor:
                 run.frame = []
 
     def _bind(self, run: Workspace, inputs: Sequence[Any], keep: bool) -> None:
-        """Bind inputs that may be on a device."""
+        """Bind the inputs that may be in device memory to the plan's values."""
         for position, number in run.prepared.bound:
             given = inputs[position]
             run.frame[number] = given if isinstance(given, DeviceArray) or in_place(given) else fresh_copy(given)
@@ -187,7 +187,7 @@ class Executor:
             run.recorder.copy(f"copy {transfer.direction}", transfer.device, start, math.prod(item.shape) * item.dtype.itemsize)
 
     def _transfer_now(self, run: Workspace, transfer: Transfer, move: Move) -> bool:
-        """Move a value from or to a device. Returns whether it was copied."""
+        """Move a value from or to a device. Returns whether the value was copied."""
         frame, work, target = run.frame, run.devices[transfer.device], move.target
         item = frame[move.source]
         work.await_values((move.source,))
@@ -321,7 +321,8 @@ class Executor:
             recorder.region(region.info, region.artifact, start, parts, sizes)
 
     def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
-        """Shape a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its bound."""
+        """Set the shapes of a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its
+        bound."""
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
         if layout.late:
             frame, sizes = run.frame, dims.tolist()
@@ -360,7 +361,8 @@ class Executor:
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
-        """Memory for a value whose shape, at most `shape`, is known only during the run: in the arena, or a block on its device."""
+        """Return memory for a value whose shape, at most `shape`, is known only during the run: in the arena or a block on a
+        device."""
         value, block = run.prepared.plan.values[number], run.prepared.blocks.get(number)
         assert value.dtype is not None
         if block is not None:
@@ -382,7 +384,7 @@ class Executor:
             self._store(run, number, result, shared=False)
 
     def _inside(self, run: Workspace) -> Workspace | None:
-        """The run that owns the workspaces of called plans: this run if there are devices, since those plans use its queues."""
+        """Return the owner of the workspaces of called plans: this run if devices are used, since called plans use its queues."""
         return run if self._on_devices else None
 
     def _loop(self, run: Workspace, loop: Loop) -> None:
@@ -393,7 +395,7 @@ class Executor:
         going = loop.condition is None or bool(frame[loop.condition])
         scanned = [frame[number] for number in loop.scanned]
         if len({item.shape[0] for item in scanned}) > 1:
-            raise KernelFault(f"a loop scans inputs of different lengths {[item.shape[0] for item in scanned]}")
+            raise KernelFault(f"the scanned inputs of a loop must have equal lengths, got {[item.shape[0] for item in scanned]}")
         limit = min(limit, *(item.shape[0] for item in scanned)) if scanned else limit
         body, spare = self.plans[loop.body], iter([frame[number] for number in loop.spare])
         state: list[State | DeviceState] = []
@@ -434,7 +436,7 @@ class Executor:
     # --- values -----------------------------------------------------------------------------------------------------------
 
     def _store(self, run: Workspace, number: int, item: Any, *, shared: bool) -> None:
-        """Store `item` as the value. If it is `shared` with another value, it is copied unless it never changes."""
+        """Store `item` as value `number`. If `item` is `shared` with another value, it is copied unless it is immutable."""
         value, ready = run.prepared.plan.values[number], run.frame[number]
         if value.dtype is None:
             run.frame[number] = fresh_copy(item) if shared and isinstance(item, np.ndarray) else item
@@ -455,7 +457,8 @@ class Executor:
         self._define(run, number, item)
 
     def _define(self, run: Workspace, number: int, array: Array | DeviceTensor) -> None:
-        """Store an array, and derive unknown sizes from its shape. Raises `KernelFault` for a shape that does not fit."""
+        """Store an array as value `number`, and derive unknown sizes from its shape. Raises `KernelFault` for a misfitting
+        shape."""
         run.frame[number] = array
         self._check_shape(run, number, array.shape)
 
@@ -475,7 +478,7 @@ def _profile(
     scratch: Array,
     dims: np.ndarray[Any, np.dtype[np.int64]],
 ) -> Sequence[KernelTime]:
-    """Invoke a region, and return the times of its kernels if it can measure them."""
+    """Invoke a region. Returns the times of its kernels, empty if the region cannot measure them."""
     if region.loaded.profile is not None:
         return region.loaded.profile(inputs, outputs, scratch, dims)
     assert region.loaded.kernel is not None
@@ -500,7 +503,7 @@ def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
 
 
 def _owned(item: Any, taken: Sequence[Array]) -> Any:
-    """Copy every array of an item that is read-only, or shares memory with an array in `taken`."""
+    """Copy each array of an item if the array is read-only or shares memory with an array in `taken`."""
     if isinstance(item, np.ndarray):
         shared = not item.flags.writeable or any(np.may_share_memory(item, other) for other in taken)
         return fresh_copy(item) if shared else item
@@ -508,7 +511,7 @@ def _owned(item: Any, taken: Sequence[Array]) -> Any:
 
 
 def _arrays(items: Sequence[Any]) -> Iterator[Array]:
-    """The arrays among values, including those in sequences."""
+    """Yield the arrays among values, including the elements of sequences."""
     for item in items:
         if isinstance(item, np.ndarray):
             yield item

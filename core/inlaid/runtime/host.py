@@ -14,15 +14,15 @@ Every native region is a function
     } inlaid_context;
 
 Buffers are row-major and aligned to 64 bytes; sub-byte elements take one byte each. `dims` holds the dimensions of the artifact's
-signature in order: those of inputs and of the plan are given, computed ones are written by the region. An output with a computed
-dimension is allocated at the dimension's upper bound and filled row-major at the actual size. The result is 0, or an error code
-with a message in the context. The function must be thread-safe; each thread has its own workspace and context.
+signature in order: the caller sets dimensions of inputs and of the plan, and the region writes computed dimensions. An output with
+a computed dimension is allocated at the dimension's upper bound and filled row-major at the actual size. The result is 0, or an
+error code with a message in the context. The function must be thread-safe; each thread has its own workspace and context.
 
 If `clock` is not null, a region whose artifact lists its kernels writes a time stamp, such as a cycle counter, to `clock[0]` when
-it starts, and one after each kernel.
+it starts, and another time stamp after each kernel.
 
-If `signalled` is not null, a long-running region calls it every few milliseconds from the calling thread. A nonzero result means
-that a signal ends the run: the region returns an error code as soon as possible.
+If `signalled` is not null, a long-running region calls it every few milliseconds from the calling thread. If the result is nonzero,
+a signal ends the run: the region must return an error code as soon as possible.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SIGNALLED = ctypes.CFUNCTYPE(ctypes.c_int32)
 
 
 class Interruption(KeyboardInterrupt):
-    """A Python signal handler raised `error` while a region ran."""
+    """Raised if a Python signal handler raised `error` while a region ran."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -78,8 +78,8 @@ class Interruption(KeyboardInterrupt):
 def _signals(raised: list[BaseException]) -> Iterator[int]:
     """Let Python run pending signal handlers. Yields 1 if one raised, with the exception appended to `raised`, else 0.
 
-    Python runs handlers when a generator resumes, here inside the `try`. In a function they would run before its first line, and
-    ctypes discards exceptions of callbacks.
+    Python runs signal handlers when a generator resumes, here inside the `try`. In a function, handlers would run before the first
+    line, outside of its `try`, and ctypes discards exceptions of callbacks.
     """
     answer = 0
     while True:
@@ -95,9 +95,9 @@ def _signals(raised: list[BaseException]) -> Iterator[int]:
 
 
 class _Block:
-    """Call arguments of one thread: pointer arrays of the right length, and a context. The addresses of `workspace` and `dims`,
-    which repeat, are cached. `busy` is set during a call. In the main thread, which runs signal handlers, `raised` collects their
-    exceptions."""
+    """Call arguments of one thread: pointer arrays, one element per operand, and a context. The addresses of `workspace` and `dims`
+    are cached, since calls repeat them. `busy` is set during a call. In the main thread, which runs signal handlers, `raised`
+    collects their exceptions."""
 
     __slots__ = (
         "busy", "context", "context_address", "dims", "dims_address", "input_address", "inputs", "output_address", "outputs",
@@ -135,8 +135,8 @@ class _Arguments(threading.local):
 class CFunctionKernel:
     """A kernel that is a native function with the C ABI.
 
-    `entry` is its address; `constants` are the artifact's, in order; `owner`, such as the loaded library, is kept alive with the
-    kernel; `user` is passed to the region in its context.
+    `entry` is the function's address; `constants` are the artifact's constants, in order; `owner`, such as the loaded library, is
+    kept alive by the kernel; `user` is passed to the region in its context.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class CFunctionKernel:
         return [KernelTime(number, start, stop - start) for number, (start, stop) in enumerate(itertools.pairwise(stops))]
 
     def loaded(self, alignment: int = ALIGNMENT) -> Loaded:
-        """The `Loaded` for `RuntimeModule.load`. `alignment` is that of the region's inputs, in bytes."""
+        """Return the `Loaded` for `RuntimeModule.load`. `alignment` is the alignment of the region's inputs, in bytes."""
         return Loaded(self, profile=self.profile, alignment=alignment)
 
 
@@ -224,7 +224,7 @@ class HostRuntime(RuntimeModule):
         self.features = frozenset(features)
 
     def check(self, artifact: Artifact) -> str | None:
-        """Return None if the artifact's format, version and requirements fit, else the reason."""
+        """Return None if the artifact's format, version and requirements fit, else the reason why not."""
         if artifact.format != self.format:
             return f"expected code in format {self.format}, got {artifact.format}"
         if artifact.format_version != self.format_version:

@@ -1,7 +1,7 @@
 """Sizes that a plan inherits from its caller.
 
-A branch or a loop body can use all sizes of the enclosing plan. Those that the shapes of its inputs do not determine are passed
-down.
+A branch or a loop body can use all sizes of the enclosing plan. The caller passes the sizes that the shapes of the inputs do not
+determine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inlaid.artifact.touched import written_by
 
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
-    """For each plan, the sizes that it, its regions or its callees read before inputs or instructions determine them."""
+    """Compute the sizes that each plan, its regions or its callees read before inputs or instructions determine the sizes."""
     found: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
     changed = True
     while changed:
@@ -31,7 +31,7 @@ def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signatur
 def _unshown_sizes(
     plan: Plan, signatures: Mapping[str, Signature], inherited: Mapping[str, frozenset[arith.Expr]]
 ) -> frozenset[arith.Expr]:
-    """`inherited_sizes` of one plan, given those of its callees."""
+    """Compute `inherited_sizes` of one plan, given the inherited sizes of its callees."""
     shown: set[arith.Expr] = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
     sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
     for size in (plan.workspace, *plan.arenas.values()):
@@ -49,7 +49,7 @@ def _unshown_sizes(
 
 
 def _given_sizes(signature: Signature) -> set[arith.Expr]:
-    """The dimensions that the plan passes to a region."""
+    """Return the dimensions that the plan passes to a region."""
     return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
 
 

@@ -1,4 +1,4 @@
-"""Regions as instructions of a plan: their parts that are independent of sizes, and those that depend on input shapes."""
+"""Regions as instructions of a plan: data independent of sizes (`Invoked`) and data for given input shapes (`RegionLayout`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from inlaid.runtime.shapes import picker, shape_picker
 from inlaid.runtime.sizes import Formula, Shape, Sizes, bounded, byte_count, known_shape
 
 _KEPT_LAYOUTS = 32
-"""Number of sets of input sizes for which a region in a plan is cached."""
+"""Greatest number of sets of input sizes for which the layout of a region in a plan is cached."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRegion:
-    """A region's artifact with its loaded kernel. `info` has its target and source nodes, `plugin` is the plugin whose runtime
-    loaded it."""
+    """A region's artifact with its loaded kernel. `info` has the region's target and source nodes; `plugin` is the plugin whose
+    runtime loaded the region."""
 
     artifact: Artifact
     info: RegionInfo
@@ -34,7 +34,7 @@ class LoadedRegion:
 
     @property
     def call(self) -> Callable[..., None]:
-        """The function that invokes or launches it; not for regions that allocate their results."""
+        """The function that invokes or launches the region; undefined for a region that allocates its results."""
         loaded = self.loaded
         if loaded.launching is not None:
             return loaded.launching.launch
@@ -45,9 +45,9 @@ class LoadedRegion:
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLayout:
     """A region at known input shapes: the function that runs it, its `dims` array, its scratch memory in bytes, and the outputs to
-    allocate as (number, shape, dtype, alignment), with alignment 0 for the arena. `large` are the numbers of outputs whose memory
-    is pooled. `late` has the dimensions that the region computes (index in `dims`, name, upper bound), and `constraints` those that
-    depend on them. Without `late`, the region only reads `dims`."""
+    allocate as (number, shape, dtype, alignment), with alignment 0 for the arena. `large` has the numbers of outputs whose memory
+    is pooled. `late` has the dimensions that the region computes (index in `dims`, name, upper bound); `constraints` has the
+    constraints on these dimensions. If `late` is empty, the region only reads `dims`."""
 
     invoke: Callable[..., None]
     dims: np.ndarray[Any, np.dtype[np.int64]]
@@ -60,8 +60,9 @@ class RegionLayout:
 
 class Invoked:
     """The size-independent part of a region in a plan: its dimensions, a formula for its scratch memory, and accessors of its
-    inputs and outputs in the values of a run. `actual` computes output shapes from dimensions. `matched`: its shapes and dimensions
-    are those of the plan's values. `alike`: these determine all of them, so that no check is needed."""
+    inputs and outputs in the values of a run. `actual` computes output shapes from dimensions. `matched`: the region and the plan's
+    values have the same shapes and dimensions. `alike`: in addition, input shapes determine all dimensions, so that no check is
+    needed."""
 
     def __init__(self, plan: Plan, instruction: Invoke, region: LoadedRegion, alignment: int) -> None:
         self.region = region
@@ -85,8 +86,8 @@ class Invoked:
         self.alike = self.matched and all(source.input is not None for source in signature.dims)
 
     def layout(self, inputs: Sequence[Array], outer: Mapping[arith.Expr, int]) -> RegionLayout:
-        """The layout for the shapes of inputs, in a plan with sizes `outer`, cached. Raises as `check_constraints` and
-        `check_shapes`, and `Unsupported` for a size without an upper bound."""
+        """Return the layout for the shapes of inputs, in a plan with sizes `outer`. Layouts are cached. Raises as
+        `check_constraints` and `check_shapes`, and `Unsupported` for a size without an upper bound."""
         key: tuple[object, ...] = tuple([array.shape for array in inputs])
         if self._given:
             key += tuple(map(outer.get, self._given))
@@ -119,7 +120,7 @@ class Invoked:
 def fresh_arrays(
     plan: Plan, numbers: Sequence[int], shapes: Sequence[Shape | None], alignment: int
 ) -> tuple[tuple[tuple[int, Shape, np.dtype[Any], int], ...], frozenset[int]]:
-    """`fresh` and `large` of a `RegionLayout`, for values of a plan."""
+    """Compute the fields `fresh` and `large` of a `RegionLayout`, for values of a plan."""
     fresh, large = [], []
     for number, shape in zip(numbers, shapes, strict=True):
         value = plan.values[number]
@@ -133,7 +134,7 @@ def fresh_arrays(
 
 
 def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
-    """The known dimensions of a region, from its inputs and from the plan."""
+    """Return the dimensions of a region that its inputs and the plan determine."""
     sizes: Sizes = {}
     for source in artifact.signature.dims:
         name = SizeVar(source.name)
@@ -147,7 +148,7 @@ def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapp
 
 
 def check_constraints(artifact: Artifact, sizes: Sizes, constraints: Sequence[arith.Constraint] | None = None) -> None:
-    """Check a region's constraints, or the given `constraints`, as far as their sizes are known. Raises `InputError`, naming the
+    """Check the given `constraints`, or all of a region's, skipping constraints with unknown sizes. Raises `InputError`, naming the
     operator, the source node and the dimension."""
     for constraint in artifact.constraints if constraints is None else constraints:
         if constraint.holds(sizes) is False:
@@ -159,14 +160,14 @@ def check_constraints(artifact: Artifact, sizes: Sizes, constraints: Sequence[ar
 
 
 def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:
-    """Compare the shapes of arrays with those that the region's code expects, to prevent out-of-bounds accesses."""
+    """Compare the shapes of arrays with the shapes that the region's code expects, to prevent out-of-bounds accesses."""
     for spec, shape in zip(specs, shapes, strict=True):
         if known_shape(spec.shape, sizes) != shape:
             raise KernelFault(f"region {artifact.symbol} expects {spec.name} of shape {spec.shape}, but the plan has {shape}")
 
 
 def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
-    """Main memory in bytes that a region needs as workspace."""
+    """Return the main memory in bytes that a region needs as workspace."""
     wanted = artifact.workspace.get("", 0)
     size = bounded(wanted, sizes)
     if size is None:
@@ -175,7 +176,7 @@ def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
 
 
 def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
-    """The upper bounds of the dimensions that a region computes. Raises `Unsupported` for a dimension without a bound."""
+    """Return the upper bounds of the dimensions that a region computes. Raises `Unsupported` for a dimension without a bound."""
     bounds: Sizes = {}
     for source in signature.dims:
         if SizeVar(source.name) not in sizes:
@@ -187,7 +188,7 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
 
 
 def room(spec: TensorSpec, sizes: Sizes, bounds: Sizes) -> Shape:
-    """The shape of the buffer for an output: the greatest shape with unknown sizes from 0 to `bounds`."""
+    """Return the shape of the buffer for an output: each extent is the greatest for unknown sizes from 0 to `bounds`."""
     if not bounds and (fixed := known_shape(spec.shape, sizes)) is not None:
         return fixed
     ranges = {name: (arith.Const(size), arith.Const(size)) for name, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""Encode and decode the code of artifacts for devices with threads: a launch plan and the program of its kernels."""
+"""Encodes and decodes the code of artifacts for devices that run grids of threads: a launch plan and a program of kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def encode_launches(plan: LaunchPlan, program: bytes) -> bytes:
 def decode_launches(artifact: Artifact) -> tuple[LaunchPlan, bytes]:
     """Decode the plan and the program of an artifact.
 
-    Every number in the plan is checked against what it indexes. Raises `Unsupported` for damaged code.
+    Every number in the plan is checked to be a valid index. Raises `Unsupported` for damaged code.
     """
     code = artifact.code
     try:
@@ -41,7 +41,7 @@ def decode_launches(artifact: Artifact) -> tuple[LaunchPlan, bytes]:
 
 
 def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps of a plan, those in loop bodies included."""
+    """Yield the steps of a plan, including the steps in loop bodies."""
     for step in steps:
         yield step
         yield from all_steps(step.body)
@@ -77,7 +77,7 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
 
 
 def _check_steps(plan: LaunchPlan, steps: Sequence[Step], calls: int) -> Iterator[int]:
-    """Check all other indices in steps, and yield those of the places that they use."""
+    """Check all indices in steps except indices of places, and yield the indices of the places."""
     for step in steps:
         if step.launch is not None:
             _check_launch(plan, step.launch, calls)

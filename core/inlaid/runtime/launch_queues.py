@@ -1,4 +1,4 @@
-"""Queues of devices with threads: completion by sequence number, and faults that kernels report."""
+"""Queues of devices that run grids of threads: completion by sequence number, and faults that kernels report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inlaid.plugins.device import Opaque
 
 
 class Flags:
-    """Fault flags of a region in device memory: an int32 per call, `stride` bytes apart, `size` bytes in all.
+    """Fault flags of a region in device memory: one int32 per call, `stride` bytes apart; `size` is the total size in bytes.
 
     A kernel writes 1 to the flag of its call if an index is out of range. `fault` creates the error of a call number."""
 
@@ -24,7 +24,7 @@ class Flags:
         self._stride, self._fault = stride // 4, fault
 
     def first(self, found: np.ndarray[Any, Any]) -> KernelFault | None:
-        """Error of the first call whose flag is set in downloaded bytes; None if none is set."""
+        """Return the error of the first call whose flag is set in downloaded bytes; None if none is set."""
         calls = np.flatnonzero(found.view(np.int32)[:: self._stride])
         return self._fault(int(calls[0])) if calls.size else None
 
@@ -32,7 +32,7 @@ class Flags:
 class LaunchQueue(ABC):
     """An in-order queue of a device, used by one thread at a time.
 
-    Enqueued commands are numbered 1 to `sequence`; those up to `done` have completed. `sessions` caches the per-queue state of
+    Enqueued commands are numbered 1 to `sequence`; commands 1 to `done` have completed. `sessions` caches the per-queue state of
     regions.
     """
 
@@ -44,7 +44,7 @@ class LaunchQueue(ABC):
 
     @abstractmethod
     def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
-        """Enqueue a download of flags. Returns the host bytes, valid once it has completed."""
+        """Enqueue a download of flags. Returns the host bytes, valid once the download has completed."""
 
     @abstractmethod
     def clear_flags(self, flags: Flags) -> None:
@@ -60,7 +60,7 @@ class LaunchQueue(ABC):
         self.sequence += 1
 
     def reports(self, flags: Flags) -> None:
-        """Note that enqueued kernels may set flags; the next event reads them back."""
+        """Record that enqueued kernels may set `flags`; the next event reads the flags back."""
         self._reporting[flags] = None
 
     def check_reports(self) -> None:
@@ -71,7 +71,7 @@ class LaunchQueue(ABC):
         self._reporting.clear()
 
     def finished(self, sequence: int) -> None:
-        """Note that commands up to number `sequence` have completed. Raises the first `KernelFault` that they reported."""
+        """Record that commands up to number `sequence` have completed. Raises the first `KernelFault` among their reports."""
         self.done = max(self.done, sequence)
         fault = None
         while self._checks and self._checks[0][0] <= sequence:

@@ -1,4 +1,4 @@
-"""Loaded regions of devices with threads: bind launches to the buffers of a run, with a cache of bound launches."""
+"""Loaded regions for devices that run grids of threads. Binds launches to the buffers of a run and caches bound launches."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from inlaid.runtime.launches import Launch, Launches, LaunchPlan, Ready
 Bound = TypeVar("Bound")
 """A launch with bound arguments, in the representation of a device."""
 Stores = Mapping[str, Sequence[tuple[Opaque, int, int]]]
-"""By storage of a plan: (buffer, or None if empty; byte offset; size in bytes) of each number."""
+"""Maps a storage of a plan to one item per index: (buffer, or None if empty; byte offset; size in bytes)."""
 Reader = Callable[[Opaque, int, np.ndarray[Any, Any], bool], None]
-"""Copies bytes of a buffer, from a byte offset, to an array: synchronously if the last argument is set, else in queue order."""
+"""Copies bytes of a buffer, from a byte offset, to an array: synchronously if the last argument is True, else in queue order."""
 
 KEPT = 4
-"""Sets of sizes and buffers for which a queue caches the bound launches of a region."""
+"""Greatest number of sets of sizes and buffers for which a queue caches the bound launches of a region."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """Launch limits of a device: `threads` per block, `block` threads and `grid` blocks along each axis.
 
-    `device` is its name; `of_block` and `of_thread` its terms for a block and a thread; `remedy` how to compile for it."""
+    `device` is the device's name; `of_block` and `of_thread` are its terms for a block and a thread; `remedy` says how to compile
+    for the device."""
 
     device: str
     threads: int
@@ -54,7 +55,7 @@ class Limits:
 class Session(ABC, Generic[Bound]):
     """Per-queue state of a region: bound launches by sizes and buffers, and its fault flags.
 
-    The queue owns it while the region lives. It must not reference the region."""
+    The queue owns the session while the region lives. A session must not reference the region."""
 
     flags: Flags | None = None
 
@@ -63,15 +64,15 @@ class Session(ABC, Generic[Bound]):
 
     @abstractmethod
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """Bind the arguments of a launch, which is within the limits of the device."""
+        """Bind the arguments of a launch. The caller has checked the launch against the limits of the device."""
 
     def recycle(self, bound: Iterable[Bound]) -> None:
-        """Reuse bound launches that will not be enqueued again; enqueued ones may still run."""
+        """Make bound launches reusable: they will not be enqueued again, but may still run."""
 
     def bind_all(
         self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]
     ) -> tuple[Bound, ...]:
-        """Bind launches and cache them under a key; evicts the oldest entry if the cache is full. Raises `KernelFault`."""
+        """Bind launches and cache them under a key. Evicts the oldest entry if the cache is full. Raises `KernelFault`."""
         region.check_sizes(ready)
         if len(self.bound) >= KEPT:
             self.recycle(self.bound.pop(next(iter(self.bound))))
@@ -80,7 +81,7 @@ class Session(ABC, Generic[Bound]):
 
 
 class LaunchedRegion(ABC, Generic[Bound]):
-    """A region loaded on a device; it owns the constants there. Raises `OutOfMemory` if they do not fit."""
+    """A region loaded on a device, with its constants in device memory. Raises `OutOfMemory` if the constants do not fit."""
 
     def __init__(
         self, artifact: Artifact, plan: LaunchPlan, device: Device, constants: Iterable[np.ndarray[Any, Any]], limits: Limits
@@ -111,7 +112,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
 
     @abstractmethod
     def new_session(self, queue: LaunchQueue) -> Session[Bound]:
-        """Create the state of a queue that runs the region for the first time."""
+        """Create the region's state for a queue that runs the region for the first time."""
 
     def new_flags(self, owner: object, queue: LaunchQueue, stride: int) -> Flags | None:
         """Allocate cleared flags that live as long as `owner`; None if no kernel of the region reports faults."""
@@ -154,7 +155,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
             yield memory, begin + offset
 
     def session(self, queue: LaunchQueue) -> Session[Bound]:
-        """State of the region on a queue, created lazily. The next event of the queue checks the flags."""
+        """Return the state of the region on a queue, created lazily. The next event of the queue checks the flags."""
         session: Session[Bound] | None = queue.sessions.get(self)
         if session is None:
             session = queue.sessions[self] = self.new_session(queue)
@@ -171,8 +172,8 @@ class LaunchedRegion(ABC, Generic[Bound]):
         session: Session[Bound],
         read: Reader,
     ) -> Iterable[Bound]:
-        """Bound launches of a run. If the region computes sizes, each launch is bound after the previous one is enqueued; only a
-        size that later launches need is awaited."""
+        """Return the bound launches of a run. If the region computes sizes, each launch is bound after the previous launch is
+        enqueued; the host waits only for sizes that later launches need."""
         if self.reads:
             return self._bound_late(session, self._stores(inputs, outputs, workspace), dims, read)
         tensors = (*inputs, *outputs) if workspace is None else (*inputs, *outputs, workspace)
@@ -211,7 +212,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
             session.recycle(used)
 
     def _check_size(self, number: int, dims: np.ndarray[Any, Any]) -> None:
-        """Raise `KernelFault` if a computed size exceeds the bound that buffers are allocated for."""
+        """Raise `KernelFault` if a computed size exceeds the upper bound for which buffers are allocated."""
         artifact, size = self.artifact, int(dims[number])
         source = artifact.signature.dims[number]
         known: dict[arith.Expr, int] = {
@@ -228,7 +229,7 @@ def _fault(artifact: Artifact, call: int) -> KernelFault:
 
 
 def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found: int) -> None:
-    """Raise `Unsupported` unless a function has as many parameters, `found`, as a launch has arguments."""
+    """Raise `Unsupported` unless `found`, the number of a function's parameters, equals the number of a launch's arguments."""
     descriptors = len(plan.descriptors[launch.kernel]) if plan.descriptors else 0
     given = 2 * len(launch.buffers) + len(launch.scalars) + descriptors + plan.reports[launch.kernel]
     if found != given:
@@ -240,8 +241,8 @@ def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found:
 
 
 def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[KernelTime]:
-    """Times of each call of a region, from the start of its first launch to the end of its last. `spans` are (call, start, end) of
-    each launch, in seconds."""
+    """Return the times of each call of a region, from the start of its first launch to the end of its last. `spans` are (call,
+    start, end) of each launch, in seconds."""
     found: dict[int, tuple[float, float]] = {}
     for call, start, end in spans:
         found[call] = found[call][0] if call in found else start, end
@@ -250,5 +251,5 @@ def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[Kernel
 
 
 def sizes_text(sizes: Sequence[int]) -> str:
-    """Format extents: 4 x 8 x 1."""
+    """Format extents, such as "4 x 8 x 1"."""
     return " x ".join(map(str, sizes))

@@ -11,13 +11,13 @@ from inlaid.errors import KernelFault
 from inlaid.runtime.sizes import Formula
 
 _CACHED = 16
-"""Sets of sizes for which evaluated launches are cached."""
+"""Greatest number of sets of sizes for which evaluated launches are cached."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Address of a buffer: `storage` is "input", "output" or "constant" with number `index`, or "arena"; `offset` is the number of
-    the size that is the byte offset."""
+    """Address of a buffer: `storage` is "input", "output" or "constant" with index `index`, or "arena"; `offset` is the index, in
+    the plan's sizes, of the byte offset."""
 
     storage: str
     index: int
@@ -26,9 +26,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of kernel number `kernel`. `buffers` are numbers of places. `scalars` (int64 arguments after the buffers), `grid`
-    and `threads` (extents x, y, z) are numbers of sizes. A launch with a zero extent is skipped. `call` is the index in
-    `Artifact.kernels` of the region's call that the launch belongs to."""
+    """A launch of kernel `kernel`. `buffers` are indices of places. `scalars` (int64 arguments after the buffers), `grid` and
+    `threads` (extents x, y, z) are indices of sizes. `kernel` too is an index. A launch with a zero extent is skipped. `call` is
+    the index in `Artifact.kernels` of the region's call that the launch belongs to."""
 
     kernel: int
     buffers: tuple[int, ...]
@@ -40,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Read:
-    """Read the int64 at place number `buffer`: the value of dimension number `size` for later steps."""
+    """Read the int64 at place `buffer`: the value of dimension `size` for later steps. Both are indices in the plan."""
 
     size: int
     buffer: int
@@ -48,7 +48,8 @@ class Read:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch, a read of a size, or a host loop: `body` for variable number `variable` in [0, size number `extent`)."""
+    """A launch, a read of a size, or a host loop that repeats `body`. `variable` is the index of the loop variable, which starts at
+    0; `extent` is the index of the size that is its end."""
 
     launch: Launch | None = None
     read: Read | None = None
@@ -66,7 +67,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A parameter by value that describes a buffer of a launch, by number; the target reads its `text`."""
+    """A parameter passed by value that describes buffer `buffer` of a launch. The target interprets `text`."""
 
     buffer: int
     text: str
@@ -76,10 +77,10 @@ class Descriptor:
 class LaunchPlan:
     """Launch plan of a region.
 
-    `kernels` are function names. `reports`: whether a kernel has a last parameter, a pointer to an int32, to which it writes 1 if
-    an index is out of range. `dims` are the dimensions of the signature, `variables` those of host loops. `shared` are the bytes of
-    dynamic shared memory of each kernel; empty if all are 0. `descriptors` are parameters of each kernel after the scalars; empty
-    if no kernel has any."""
+    `kernels` are function names. `reports`: whether a kernel has a last parameter, a pointer to an int32, to which the kernel
+    writes 1 if an index is out of range. `dims` are the dimensions of the signature, `variables` the variables of host loops.
+    `shared` are the bytes of dynamic shared memory of each kernel; empty if all are 0. `descriptors` are parameters of each kernel
+    after the scalars; empty if no kernel has any."""
 
     kernels: tuple[str, ...]
     reports: tuple[bool, ...]
@@ -116,8 +117,8 @@ class Launches:
         self._reads = any(_reads(step) for step in plan.steps)
 
     def of(self, dims: Sequence[int], read: Callable[[int, tuple[str, int, int]], int]) -> Iterator[Ready]:
-        """Yield the launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` returns one that
-        the region computes, after the launches yielded before. Raises `KernelFault` for a negative size."""
+        """Yield the launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` returns the value
+        of a dimension that the launches yielded so far have computed. Raises `KernelFault` for a negative size."""
         key = tuple(dims)
         if self._reads:
             yield from self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read)

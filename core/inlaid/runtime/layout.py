@@ -1,4 +1,4 @@
-"""Precomputation for plans: what depends only on the plan, and what depends only on input sizes."""
+"""Precomputed data of plans: data that depends only on the plan (`PreparedPlan`), and only on input sizes (`Layout`)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _KEPT_LAYOUTS = 32
 class Layout:
     """A plan at given input sizes.
 
-    `shapes` has the shape of every tensor that these sizes determine, None for others. `offsets` has the arena offsets of values
-    with a known shape. `steps` are the plan's instructions, in order. `arena` and `scratch` are the host memory of a run in bytes,
-    `arenas` that of devices.
+    `shapes` has the shape of every tensor that the input sizes determine, None for other values. `offsets` has the arena offsets of
+    values with a known shape. `steps` are the plan's instructions, in order. `arena` and `scratch` are sizes in bytes of host
+    memory, `arenas` the sizes of device arenas.
     """
 
     def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
@@ -81,15 +81,15 @@ class Layout:
 
     @staticmethod
     def _bytes(plan: Plan, size: Dim, sizes: Sizes) -> int:
-        """The size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
+        """Return the size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
         found = bounded(size, sizes)
         if found is None:
             raise PackageError(f"plan {plan.name}: the arena size {size!r} is unknown before the run")
         return found
 
     def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
-        """The shapes of all values. Constraints of a region are checked before the shapes of its outputs, which may be invalid
-        otherwise."""
+        """Return the shapes of all values. A region's constraints are checked before the shapes of its outputs are computed, which
+        may be invalid if a constraint fails."""
         values, found = prepared.plan.values, prepared.fixed_shapes.copy()
         for item, invoked in zip(prepared.plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None and invoked.region.artifact.constraints:
@@ -102,11 +102,11 @@ class Layout:
         return found
 
     def _shape(self, value: Value) -> Shape | None:
-        """The shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
+        """Return the shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
         return None if value.dtype is None else known_shape(value.shape, self.sizes)
 
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
-        """The offset of a value of `size` bytes, checked to be within the arena."""
+        """Return the offset of a value of `size` bytes, checked to be within the arena."""
         offset = bounded(value.offset, sizes)
         arena = self.arenas.get(value.device, 0) if value.device else self.arena
         if offset is None or offset % ALIGNMENT or offset + size > arena:
@@ -141,15 +141,16 @@ class Layout:
 class PreparedPlan:
     """A plan with its regions and constants, and a cache of layouts by input sizes.
 
-    alignment: alignment in bytes that the most demanding kernel needs of inputs. inherited: sizes that the plan or its callees
-    inherit from the caller. tensors, as_given: positions and numbers of inputs that may have to be copied, and of host objects and
-    device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the outputs in
-    the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values; open_shapes: numbers of the
-    others, grouped by equal shapes. arena: arena size. invoked: the regions of the instructions. readers: functions that derive
-    sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions of inputs whose buffers
-    outputs may reuse; taken: numbers of all values whose buffers others reuse. bound: positions and numbers, not in `tensors`, of
-    inputs that only one device reads and that may be in its memory; `places` has the device by position. unread: outputs that
-    nothing in the plan reads; makers: their devices by position, "" for the host.
+    alignment: greatest alignment in bytes that a kernel needs of inputs. inherited: sizes that the plan or its callees inherit from
+    the caller. tensors: positions and numbers of inputs that may have to be copied. as_given: positions and numbers of host objects
+    and device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the outputs
+    in the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values. open_shapes: numbers of values
+    whose shapes depend on sizes, grouped by equal shapes. arena: arena size. invoked: the regions of the instructions. readers:
+    functions that derive sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions
+    of inputs whose buffers outputs may reuse. taken: numbers of all values whose buffers other values reuse. bound: positions and
+    numbers, not in `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices of `bound`
+    inputs, by position. unread: outputs that nothing in the plan reads. makers: devices of `unread` outputs, by position, "" for
+    the host.
     """
 
     def __init__(
@@ -212,8 +213,8 @@ class PreparedPlan:
         self._pool: list[Workspace] = []
 
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
-        """The layout for inputs. `outer` are the sizes known in the caller. Raises `InputError` for input shapes that do not
-        fit."""
+        """Return the layout for the shapes of `inputs`. `outer` are the sizes known in the caller. Raises `InputError` for input
+        shapes that do not fit."""
         if self.has_objects:
             shapes = tuple(
                 item.shape if value.dtype is not None or (value.shape and isinstance(item, np.ndarray)) else None
@@ -235,7 +236,7 @@ class PreparedPlan:
         return layout
 
     def _sizes(self, shapes: Sequence[Shape | None], given: Sizes) -> Sizes:
-        """The sizes determined by input shapes, in addition to those given. Raises `InputError`."""
+        """Return the sizes that input shapes determine, and the sizes in `given`. Raises `InputError` if they conflict."""
         sizes = dict(given)
         pending: list[tuple[int, int, arith.Expr]] = []
         checked: dict[int, Shape] = {}
@@ -264,7 +265,7 @@ class PreparedPlan:
         return sizes
 
     def acquire(self, layout: Layout, queues: dict[str, DeviceQueues] | None = None) -> Workspace:
-        """Get a workspace for exclusive use, on `queues` or on new ones."""
+        """Get a workspace for exclusive use, on `queues` or on new queues."""
         try:
             workspace = self._pool.pop()
         except IndexError:
@@ -276,8 +277,8 @@ class PreparedPlan:
         return workspace
 
     def release(self, workspace: Workspace) -> None:
-        """Return a workspace, with its inner ones, to the pool once its queues are done, after dropping the caller's values. A
-        workspace on which a device has failed is discarded."""
+        """Drop the caller's values from a workspace, wait for its queues, and return it and its inner workspaces to the pool. A
+        workspace is discarded if its device has failed."""
         workspace.frame = []
         if workspace.queues:
             workspace.kept = None

@@ -19,8 +19,8 @@ from inlaid.runtime.workspace import Workspace
 
 
 class State:
-    """A carried value in host memory, double-buffered: an iteration reads one array and writes the other. With `given_away`, the
-    body may update it in place, so it starts as a copy."""
+    """A carried value in host memory, double-buffered: an iteration reads one array and writes the other. If `given_away` is set,
+    the body may update the value in place, so the initial value is copied."""
 
     def __init__(self, initial: Any, given_away: bool) -> None:
         self.value = fresh_copy(initial) if given_away else initial
@@ -28,23 +28,23 @@ class State:
         self._own = False
 
     def target(self, states: Sequence[State | DeviceState]) -> Array | None:
-        """The array that the next iteration may write, None if it must allocate. An array that one of `states` holds now is not
-        free: an in-place update may have moved it there."""
+        """Return the array that the next iteration may write, None if it must allocate. An array that one of `states` now holds may
+        not be written: an in-place update may have passed it to that state."""
         free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
         return self._before if free else None
 
     def take(self, result: Any) -> None:
-        """Set the value to an iteration's result. The initial value belongs to others and is not overwritten."""
+        """Set the value to an iteration's result. The initial value belongs to the caller and is not overwritten."""
         self._before = self.value if self._own else None
         self.value, self._own = result, True
 
     def finish(self) -> Any:
-        """The value after the last iteration."""
+        """Return the value after the last iteration."""
         return self.value
 
 
 class DeviceState:
-    """A carried value on a device, in its `result` buffer and a spare one. `iterations` is the greatest number of iterations."""
+    """A carried value on a device, in its `result` buffer and a spare buffer. `iterations` is the greatest number of iterations."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class DeviceState:
             self.value = buffers[0]
 
     def target(self, states: Sequence[State | DeviceState]) -> DeviceTensor:
-        """The buffer that the next iteration writes."""
+        """Return the buffer that the next iteration writes."""
         if self.value in self._buffers:
             return self._buffers[self._buffers[0] is self.value]
         return self._buffers[self._first]
@@ -78,14 +78,14 @@ class DeviceState:
         self.value = result
 
     def finish(self) -> DeviceTensor:
-        """The value after the last iteration, in the result buffer."""
+        """Return the value after the last iteration, in the result buffer."""
         if self.value is not self._buffers[0]:
             self._work.copy(self.value, self._buffers[0])
         return self._buffers[0]
 
 
 def sliced(scanned: Any, index: int, run: Workspace, device: str, spare: DeviceTensor | None) -> Any:
-    """The slice of a scanned value for an iteration: a view, or a copy if kernels need another alignment."""
+    """Return the slice of a scanned value for an iteration: a view, or a copy if kernels need a greater alignment."""
     if spare is None:
         return scanned[index, ...]
     row = _row(scanned, index)
@@ -101,7 +101,7 @@ def _row(whole: DeviceTensor, index: int) -> DeviceTensor:
 
 
 class DeviceStack:
-    """A stacked output of a loop on a device. Rows at offsets that kernels cannot write are written to a spare buffer and
+    """A stacked output of a loop on a device. If kernels cannot write at a row's offset, they write to a spare buffer, which is
     copied."""
 
     def __init__(self, work: DeviceWork, number: int, whole: DeviceTensor, spare: DeviceTensor) -> None:
@@ -109,26 +109,26 @@ class DeviceStack:
         self._work, self._whole, self._spare = work, whole, spare
 
     def row(self, index: int) -> DeviceTensor:
-        """The buffer for an iteration's output."""
+        """Return the buffer for an iteration's output."""
         row = _row(self._whole, index)
         return self._spare if row.offset % ALIGNMENT or index >= self._whole.shape[0] else row
 
     def push(self, index: int, part: DeviceTensor) -> None:
         """Append the output of one iteration."""
         if index >= self._whole.shape[0]:
-            raise KernelFault(f"output {index} of a loop does not fit {self._whole.shape}")
+            raise KernelFault(f"output {index} of a loop must fit its stacked output of shape {self._whole.shape}")
         row = _row(self._whole, index)
         if (part.buffer, part.offset) != (row.buffer, row.offset):
             self._work.copy(part, row)
 
     def finish(self, iterations: int) -> DeviceTensor:
-        """All outputs as one tensor."""
+        """Return all outputs as one tensor."""
         _check_count(iterations, self._whole.shape[0])
         return self._whole
 
 
 class Stack:
-    """A stacked output of a loop, written in place if its shape is known, otherwise collected."""
+    """A stacked output of a loop, written in place if its shape is known, otherwise collected as a list of rows."""
 
     def __init__(self, run: Workspace, number: int, alignment: int) -> None:
         self.number = number
@@ -145,7 +145,7 @@ class Stack:
         self._parts: list[Array] = []
 
     def row(self, index: int) -> Array | None:
-        """The array that an iteration may write its output to, None if there is none."""
+        """Return the array that an iteration may write its output to, None if the iteration must allocate."""
         self._offered = None
         if self._ready is not None and index < len(self._ready):
             row: Array = self._ready[index, ...]
@@ -158,15 +158,15 @@ class Stack:
             return
         if self._ready is None:
             if self._parts and self._parts[0].shape != part.shape:
-                raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
+                raise KernelFault(f"stacked outputs of a loop must have equal shapes, got {self._parts[0].shape} and {part.shape}")
             self._parts.append(part)
             return
         if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
-            raise KernelFault(f"output {index} of a loop, of shape {part.shape}, does not fit {self._ready.shape}")
+            raise KernelFault(f"output {index} of a loop must fit {self._ready.shape}, got shape {part.shape}")
         self._ready[index, ...] = part
 
     def finish(self, iterations: int) -> Array:
-        """All outputs as one array. After zero iterations, unknown sizes are 0."""
+        """Return all outputs as one array. After zero iterations, unknown sizes are 0."""
         if self._ready is not None:
             _check_count(iterations, len(self._ready))
             return self._ready

@@ -1,8 +1,9 @@
 """Maps images of native code into executable memory, without a linker.
 
 An image is copied to anonymous memory, whose pages then become read-only or executable. Hosts that forbid this (SELinux without
-`execmem`, `PR_SET_MDWE`, systemd's `MemoryDenyWriteExecute`) may still allow code mapped from a file. An image is also a shared
-object, so `dlopen` opens it from memory (`memfd_create`), or from a temporary folder on a file system that allows execution.
+`execmem`, `PR_SET_MDWE`, systemd's `MemoryDenyWriteExecute`) may allow code mapped from a file. On such hosts `dlopen` opens the
+image, which is also a shared object, from memory (`memfd_create`) or from a temporary folder on a file system that allows
+execution.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapped:
-    """A mapped image. `addresses` are those of its functions; it is unmapped with this object."""
+    """A mapped image. `addresses` are the addresses of its functions. The image is unmapped when this object is garbage."""
 
     def __init__(self, addresses: Mapping[str, int], release: Callable[..., object], *arguments: Any) -> None:
         self.addresses = addresses
@@ -33,8 +34,8 @@ class Mapped:
 
 
 def map_image(code: bytes, machine: Machine, name: str) -> Mapped:
-    """Map an image and return its functions; `name` is used in errors. Raises `KernelFault` for bytes that are not an image for the
-    machine, and if the host forbids executable memory."""
+    """Map an image; `name` is used in errors. Raises `KernelFault` for bytes that are not an image for the machine, and if the host
+    forbids executable memory."""
     try:
         image = read_image(code, machine)
     except ValueError as error:

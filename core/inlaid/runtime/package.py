@@ -8,7 +8,7 @@ A zip archive of uncompressed members:
 
 Tensors with equal dtype and bytes are stored once. Equal models give equal bytes. The file is memory-mapped, so that processes
 share the pages of weights. Nothing is unpickled or evaluated; all data is validated before use, and checksums detect damage. Code
-is run as it is, so loading a package trusts its author, as loading a shared library does. `expect_sha256` pins a known file.
+in a package runs unrestricted: load only packages that you trust, as for shared libraries. `expect_sha256` pins a known file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Package:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants, including those of regions, each counted once."""
+        """Bytes of all constants, including constants of regions, each counted once."""
         versions = [version for artifact in self.artifacts for version in (artifact, *artifact.variants)]
         arrays = [*self.weights.values(), *(each for version in versions for each in version.constants.values())]
         return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
@@ -93,7 +93,7 @@ _CODE_FIELDS = ("code", "sha256", "constants", "variants")
 
 @dataclass
 class _Tensors:
-    """The tensors of a package being written, deduplicated."""
+    """Deduplicated tensors of a package that is being written."""
 
     table: list[dict[str, Json]] = field(default_factory=list)
     chunks: list[tuple[int, memoryview]] = field(default_factory=list)
@@ -232,8 +232,8 @@ def _pack_strings(array: Array) -> memoryview:
 def read_package(path: Path, expect_sha256: str | None = None) -> Package:
     """Read a package. Weights are memory-mapped from the file, which must not change while they are in use.
 
-    `expect_sha256` is the hexadecimal SHA-256 of the whole file. Raises `PackageError` for a file that is unreadable, has another
-    hash, is damaged or inconsistent, or was made for another version.
+    `expect_sha256` is the hexadecimal SHA-256 of the whole file. Raises `PackageError` for a file that is unreadable, damaged or
+    inconsistent, whose hash differs, or whose format version is not supported.
     """
     try:
         with path.open("rb") as file:
@@ -273,19 +273,19 @@ class _Reader:
         ]
         by_name = {plan.name: plan for plan in plans}
         if len(by_name) != len(plans):
-            raise PackageError(f"{self.path}: two plans have the same name")
+            raise PackageError(f"{self.path}: plans must have different names")
         program = Program(by_name, tuple(info for info, _ in regions))
         return Package(program, tuple(artifact for _, artifact in regions), weights)
 
     def damaged(self, why: str) -> PackageError:
-        """The error for a damaged container."""
+        """Return the error for a damaged zip file."""
         return PackageError(
             f"{self.path} is not a valid package: {why}",
             remedy=Remedy.of("create it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
         )
 
     def _members(self) -> dict[str, memoryview]:
-        """The data of every member by name. Checks that names are known, data is uncompressed, and members do not overlap."""
+        """Return the data of every member by name. Checks that names are known, data is uncompressed, and no members overlap."""
         try:
             with zipfile.ZipFile(self.file) as archive:
                 infos, end = archive.infolist(), archive.start_dir
@@ -313,7 +313,7 @@ class _Reader:
         return found
 
     def _span(self, info: zipfile.ZipInfo) -> tuple[int, int]:
-        """The start and end of a member's data in the file."""
+        """Return the start and end of a member's data in the file."""
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ~0x800 or info.file_size != info.compress_size:
             raise self.damaged(f"{info.filename} is compressed or encrypted")
         begin = info.header_offset + _LOCAL_HEADER.size
@@ -351,7 +351,7 @@ class _Reader:
         return manifest
 
     def _tensor_table(self, table: Json) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
-        """Dtype, shape, offset and bytes of each tensor, in file order and without overlap."""
+        """Yield the dtype, shape, offset and bytes of each tensor, in file order and without overlap."""
         position, limit = 0, len(self.members[_WEIGHTS])
         for index, item in enumerate(expect(table, list, "tensors")):
             where = f"tensors[{index}]"

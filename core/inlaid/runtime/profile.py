@@ -24,9 +24,9 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Event:
-    """One execution of a region, a kernel of a region, or a copy. `start` is in seconds from the start of the run; `nodes` are its
-    source nodes; `part_of` is the region of a kernel, "" for others. `operations` counts arithmetic, a multiply-add as two; `bytes`
-    counts operands and results, or copied bytes; 0 if unknown."""
+    """One execution of a region, a kernel of a region, or a copy. `start` is in seconds from the start of the run; `nodes` are
+    source nodes; `part_of` is the region of a kernel, "" for regions and copies. `operations` counts arithmetic, a multiply-add as
+    two; `bytes` counts operands and results, or copied bytes; 0 if unknown."""
 
     name: str
     target: str
@@ -40,7 +40,7 @@ class Event:
 
     @property
     def lane(self) -> str:
-        """The trace lane of the event. Kernels and copies have lanes besides that of the target's regions."""
+        """The trace lane of the event. A target has separate lanes for regions, kernels and copies."""
         return {"region": self.target, "kernel": f"{self.target} kernels", "copy": f"{self.target} copies"}[self.kind]
 
 
@@ -71,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """Profile of one run. `seconds` is its total time, including the executor."""
+    """Profile of one run. `seconds` is the total time of the run, including the executor."""
 
     events: tuple[Event, ...]
     seconds: float
@@ -92,7 +92,7 @@ class Profile:
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def table(self) -> str:
-        """The rows as text: time in ms, share, calls, achieved GFLOP/s and GB/s, target, kernel, source nodes."""
+        """Return the rows as text: time in ms, share, calls, achieved GFLOP/s and GB/s, target, kernel, source nodes."""
         head = f"{'ms':>10}  {'share':>6}  {'calls':>5}  {'GFLOP/s':>8}  {'GB/s':>7}  {'target':<12}"
         lines = [f"{head}  kernel: source nodes"]
         for row in self.rows():
@@ -121,12 +121,12 @@ class Profile:
         return markup.table(f"Profile: {self.seconds * 1e3:.3f} ms", header, rows, bar=2)
 
     def to_json(self) -> dict[str, object]:
-        """The total seconds and the rows, as JSON values."""
+        """Return the total seconds and the rows, as JSON values."""
         return {"seconds": self.seconds, "rows": [dataclasses.asdict(row) for row in self.rows()]}
 
     def chrome_trace(self) -> str:
-        """The events in Chrome's trace event format (JSON), for chrome://tracing and Perfetto. Times are in microseconds, rates in
-        GFLOP/s and GB/s. Kernels, copies and regions of a target have separate lanes."""
+        """Return the events in Chrome's trace event format (JSON), for chrome://tracing and Perfetto. Times are in microseconds,
+        rates in GFLOP/s and GB/s. Kernels, copies and regions of a target have separate lanes."""
         lanes = {lane: number for number, lane in enumerate(dict.fromkeys(event.lane for event in self.events), 1)}
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": lane}} for lane, number in lanes.items()
@@ -152,8 +152,8 @@ class Profile:
 
 
 def _microseconds(seconds: float) -> float:
-    """Seconds in microseconds, rounded to a multiple of 2^-10: then a start plus a duration is exactly the next start. Viewers nest
-    events that overlap, even by a rounding error."""
+    """Convert seconds to microseconds, rounded to a multiple of 2^-10, so that a start plus a duration is exactly the next start.
+    Viewers nest events that overlap, even by a rounding error."""
     return round(seconds * 1e6 * 1024) / 1024
 
 
@@ -163,7 +163,7 @@ def _rate(of: float) -> str:
 
 
 def _rates(event: Event) -> dict[str, float]:
-    """The known achieved rates of an event."""
+    """Return the known achieved rates of an event."""
     found = {"GFLOP/s": event.operations, "GB/s": event.bytes}
     return {name: round(amount / event.seconds / 1e9, 3) for name, amount in found.items() if amount and event.seconds}
 
@@ -176,13 +176,13 @@ class Recorder:
     events: list[Event] = field(default_factory=list)
 
     def now(self) -> float:
-        """Seconds since the start of the run."""
+        """Return the seconds since the start of the run."""
         return time.perf_counter() - self.begin
 
     def region(
         self, info: RegionInfo, artifact: Artifact, start: float, parts: Sequence[KernelTime], dims: Sequence[int] = ()
     ) -> None:
-        """Record that a region, started at `start`, has ended, with the times of its kernels. `dims` are the values of its
+        """Record that a region, started at `start`, has ended. `parts` are the times of its kernels, `dims` the values of its
         dimensions. Raises `KernelFault` for an unknown kernel number."""
         self.events.append(Event(info.symbol, info.target, info.nodes, start, self.now() - start))
         kernels = artifact.kernels

@@ -1,4 +1,4 @@
-"""Precomputed conversions between sizes and shapes at run time."""
+"""Conversions between sizes and shapes at run time, precomputed from declared shapes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ShapeReader:
 
 
 def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[Sequence[int]], Shape | None]:
-    """A function from the values of the dimensions `names`, in order, to a shape; None while other dimensions are unknown."""
+    """Return a function that maps values of the dimensions `names` to a shape, or to None if the shape has other dimensions."""
     if all(isinstance(dim, int) or dim in names for dim in shape):
         numbers = tuple(dim for dim in shape if isinstance(dim, int))
         order = (*names, *numbers)
@@ -48,7 +48,7 @@ def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[
 
 
 def picker(keys: Sequence[int] | Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that picks items from a sequence by index, or from a mapping by name, as a tuple."""
+    """Return a function that picks items from a sequence by index, or from a mapping by name, as a tuple."""
     if len(keys) > 1:
         return operator.itemgetter(*keys)
     if keys:

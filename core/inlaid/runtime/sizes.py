@@ -19,8 +19,8 @@ LIMIT = 1 << 47
 
 
 def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """Evaluate an expression; None while a variable has no value. Raises `KernelFault` for a negative value, `OutOfMemory` for one
-    beyond `LIMIT`."""
+    """Evaluate an expression; None while a variable has no value. Raises `KernelFault` for a negative value, `OutOfMemory` for a
+    value beyond `LIMIT`."""
     if type(dim) is int:
         return dim
     try:
@@ -65,7 +65,7 @@ class Formula:
                 self._steps = None  # walk rare expressions
 
     def known(self, sizes: Mapping[arith.Expr, int]) -> int | None:
-        """As the function `known`."""
+        """Evaluate the expression. Results and errors are as for the function `known`."""
         if self._steps is None or any(name not in sizes for _, name in self._names):
             return known(self.dim, sizes)
         values = self._values.copy()
@@ -109,7 +109,7 @@ def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
 
 
 def _bound(dim: arith.Expr, limits: Sizes) -> bool:
-    """Add a value for every variable of an expression to `limits`; False if one has no bound."""
+    """Add a value or an upper bound of every variable of an expression to `limits`. Returns False if a variable has neither."""
     for variable in arith.free_vars(dim):
         if variable in limits:
             continue
@@ -122,7 +122,7 @@ def _bound(dim: arith.Expr, limits: Sizes) -> bool:
 
 
 def byte_count(shape: Shape, itemsize: int) -> int:
-    """Size of an array in bytes. Raises `OutOfMemory` beyond the address space."""
+    """Return the size of an array in bytes. Raises `OutOfMemory` beyond the address space."""
     size = math.prod(shape) * itemsize
     if size >= LIMIT:
         raise OutOfMemory(f"an array of shape {shape} takes {size} bytes, which exceeds the address space")

@@ -1,4 +1,4 @@
-"""Steps of a plan at given input sizes: its instructions with everything that these sizes determine."""
+"""Steps of a plan: its instructions with the data that given input sizes determine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from inlaid.runtime.shapes import picker
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _InvokeStep:
-    """A step that invokes a region. `layout` is the region's if the input sizes determine all its sizes, which is never the case
-    for a region that allocates its results. `inputs` and `outputs` access the region's values in a run."""
+    """A step that invokes a region. `layout` is the region's layout if the input sizes determine all its sizes, else None; always
+    None for a region that allocates its results. `inputs` and `outputs` access the region's values in a run."""
 
     instruction: Invoke
     region: LoadedRegion
@@ -46,8 +46,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchSteps:
-    """Consecutive launches on a device that supports recording, with known sizes. `values` accesses the values that they read and
-    write; `workspace` is their greatest scratch memory in bytes."""
+    """Consecutive launches on a device that supports recording, with known sizes. `values` accesses the values that the launches
+    read and write; `workspace` is the greatest scratch memory of a launch in bytes."""
 
     device: str
     steps: tuple[LaunchStep, ...]
@@ -79,7 +79,7 @@ def recordable(steps: Sequence[RegionStep | OtherStep], devices: Collection[str]
 
 
 def transfer(plan: Plan, move: Move) -> Transfer | None:
-    """A move as a transfer from or to a device; None if it stays on the host."""
+    """Return a move as a transfer from or to a device; None if the value stays on the host."""
     source, target = plan.values[move.source].device, plan.values[move.target].device
     if source or target:
         return Transfer(move, source or target, "beside" if source == target else "down" if source else "up")

@@ -42,7 +42,7 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
 
 
 def verify_dim(dim: Dim, allowed: Callable[[SizeVar], bool], where: str) -> None:
-    """Check that all variables of an expression have run-time values, and that its nesting is bounded."""
+    """Check that all variables of an expression have run-time values, and that the expression is not nested too deeply."""
     level = [] if isinstance(dim, int) else [dim]
     if isinstance(dim, int) and dim < 0:
         raise PackageError(f"{where}: {dim} is negative")
@@ -102,10 +102,10 @@ class _PlanVerifier:
         """Run all checks."""
         plan = self.plan
         for names in ([name for name, _ in plan.inputs], [name for name, _ in plan.outputs]):
-            self.require(plan.name != "main" or len(set(names)) == len(names), "two inputs or outputs have the same name")
+            self.require(plan.name != "main" or len(set(names)) == len(names), "two inputs or two outputs have the same name")
         for name, number in plan.inputs:
-            self.require(self.value(number).storage == "input", f"input {name!r} is not stored as one")
-            self.require(number not in self.ready, f"input {name!r} shares its value with another")
+            self.require(self.value(number).storage == "input", f"the storage of input {name!r} must be input")
+            self.require(number not in self.ready, f"input {name!r} has the same value as another input")
             self.ready.add(number)
         self._values()
         for position, instruction in enumerate(plan.instructions):
@@ -113,7 +113,7 @@ class _PlanVerifier:
             self._instruction(instruction)
         self.place = f"plan {plan.name}"
         for name, number in plan.outputs:
-            self.require(self.value(number).storage in ("output", "dynamic", "host"), f"output {name!r} is not stored as one")
+            self.require(self.value(number).storage in ("output", "dynamic", "host"), f"output {name!r} has an invalid storage")
             self.read(number)
 
     def require(self, condition: bool, message: str) -> None:
@@ -206,20 +206,20 @@ class _PlanVerifier:
             case Move(source=source, target=target, donate=donate):
                 given, taken = self.read(source), self.write(target)
                 self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target have different dtypes")
-                self.require(not (given.device and taken.device) or given.device == taken.device, "no host between two devices")
+                self.require(not (given.device and taken.device) or given.device == taken.device, "one side must be the host")
                 if given.device and not taken.device:
                     self.pending[target] = given.device
                 if donate:
                     near = given.device == taken.device or (given.storage == "input" and taken.storage == "arena")
-                    self.require(near, f"values {source} and {target} are in different memories")
+                    self.require(near, f"values {source} and {target} must be in the same memory")
                     self.require(
                         given.storage in ("input", "arena", "dynamic"),
                         f"value {source} is not owned by the plan and cannot be reused",
                     )
                     leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
-                    self.require(not leaves, f"value {source} is in the arena, but value {target} is not at the same place")
+                    self.require(not leaves, f"value {target} must be at the arena offset of value {source}")
                     leaves = given.device != "" and given.storage == "dynamic" and taken.storage != "dynamic"
-                    self.require(not leaves, f"value {source} is in a block of the device, but value {target} is not")
+                    self.require(not leaves, f"value {target} must be in a device block, as value {source}")
                     self.ready.discard(source)
                     self.donated.add(source)
             case Wait(device=device):
@@ -243,7 +243,7 @@ class _PlanVerifier:
         written = [self.value(number) if place in updated else self.write(number) for place, number in enumerate(outputs)]
         self._same(written, [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
         memories = {self.value(number).device for number in (*inputs, *outputs)}
-        self.require(memories <= {""} or memories == {self.targets[artifact.symbol]}, "its values are not in its own memory")
+        self.require(memories <= {""} or memories == {self.targets[artifact.symbol]}, "a region's values must be in its memory")
         for output, given in updated.items():
             self.require(inputs[given] == outputs[output], f"input {given} and output {output} must be the same value")
 
@@ -256,12 +256,12 @@ class _PlanVerifier:
         scalar = Value("arena", as_dtype("int64"))
         state = [self.read(number) for number in loop.state]
         scanned = [self.read(number) for number in loop.scanned]
-        self.require(all(v.dtype is not None and v.shape for v in scanned), "a scanned value is not a tensor of rank 1 or more")
+        self.require(all(v.dtype is not None and v.shape for v in scanned), "a scanned value must be a tensor of rank >= 1")
         slices = [replace(value, shape=value.shape[1:]) for value in scanned]
         captured = [self.read(number) for number in loop.captured]
         outputs = [self.write(number) for number in loop.outputs]
         stacked = outputs[len(state) :]
-        self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value is not a tensor of rank 1 or more")
+        self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value must be a tensor of rank >= 1")
         parts = [replace(value, shape=value.shape[1:]) for value in stacked]
         self._same(outputs[: len(state)], [(value.dtype, len(value.shape)) for value in state])
         self.require(
@@ -272,13 +272,13 @@ class _PlanVerifier:
         self._same(spare, [(value.dtype, len(value.shape)) for value in rows])
         alike = all((v.device, v.shape, v.storage) == (w.device, w.shape, "arena") for v, w in zip(spare, rows, strict=True))
         self.require(alike, "the spare buffers of a loop must match its state and rows on devices")
-        self.require(not any(_existential(dim) for value in rows for dim in value.shape), "a loop on a device has an unknown size")
+        self.require(not any(_existential(dim) for value in rows for dim in value.shape), "a device loop's sizes must be known")
         keep_going = Value("arena", as_dtype("bool"))
         self._enter(loop.body, [scalar, *state, *slices, *captured], [keep_going, *state, *parts])
 
     def _scalar(self, number: int, dtype: str) -> None:
         value = self.on_host(number)
-        self.require(value.dtype is as_dtype(dtype) and value.shape == (), f"value {number} is not a 0-d {dtype}")
+        self.require(value.dtype is as_dtype(dtype) and value.shape == (), f"value {number} must be a 0-d {dtype}")
 
     def _enter(self, plan: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         callee = self.program.plans.get(plan)
@@ -290,7 +290,7 @@ class _PlanVerifier:
             values = [callee.values[number] for number in numbers]
             self._same(given, [(value.dtype, len(value.shape)) for value in values])
             near = all(value.device == of.device for value, of in zip(given, values, strict=True))
-            self.require(near, f"plan {plan!r} expects its values in other memories")
+            self.require(near, f"plan {plan!r} must be called with values in its memories")
 
     def _same(self, values: Sequence[Value], wanted: Sequence[tuple[DType | None, int]]) -> None:
         self.require(len(values) == len(wanted), f"expected {len(wanted)} values, got {len(values)}")

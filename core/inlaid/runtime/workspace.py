@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """Working state of a plan, for one run at a time: the host arena, scratch memory for regions, and `results`, the pool for large
-    outputs, per workspace so that overlapping runs do not share it; the working memory on `devices`; `frame`, the values by number;
-    `template`, the frame before a run, with constants and arena views; the known sizes; the recorder; and the outputs `kept` on
-    devices, None if not requested.
+    """Working state of a plan, for one run at a time. It has the host arena, and scratch memory for regions. `results` is the pool
+    for large outputs; overlapping runs do not share it. `devices` has the working memory on devices. `frame` has the values by
+    number; `template` is the frame before a run, with constants and arena views. It also has the known sizes, the recorder, and the
+    outputs `kept` on devices, None if not requested.
 
-    On devices, called plans use the `queues` of this run and return before their work is done, so their workspaces are kept in
-    `inner` until the run ends. `root`: this plan has no caller.
+    On devices, called plans use the `queues` of this run and return before their work is done. Their workspaces are therefore kept
+    in `inner` until the run ends. `root` is set if this plan has no caller.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Workspace:
         self.fit(layout)
 
     def join(self, queues: dict[str, DeviceQueues]) -> None:
-        """Use the given queues, and new ones for devices without."""
+        """Use the given queues. A device that is not in `queues` gets new queues."""
         self.queues = queues
         for device, memory in self.prepared.memories.items():
             if device not in queues:
@@ -60,7 +60,7 @@ class Workspace:
             self.devices[device].queues = queues[device]
 
     def run_inside(self, prepared: PreparedPlan, layout: Layout) -> Workspace:
-        """The workspace of a called plan, on the queues of this run, which keep the order of work of successive calls."""
+        """Return the workspace of a called plan. It uses the queues of this run, so that successive calls are executed in order."""
         found = self.inner.get(prepared.plan.name)
         if found is None:
             found = self.inner[prepared.plan.name] = prepared.acquire(layout, self.queues)
@@ -69,7 +69,7 @@ class Workspace:
         return found
 
     def fit(self, layout: Layout) -> None:
-        """Adapt the workspace to a layout."""
+        """Resize the memory of the workspace for a layout."""
         prepared = self.prepared
         if self.arena.size < layout.arena:
             self.arena = self._host_memory(_room(self.arena, layout.arena))
@@ -88,7 +88,7 @@ class Workspace:
         self.layout = layout
 
     def _host_memory(self, size: int) -> Array:
-        """Memory for the host arena, page-locked if a device supports that."""
+        """Return the memory for the host arena, page-locked if a device supports that."""
         for work in self.devices.values():
             found = work.pinned(size)
             if found is not None:
@@ -105,18 +105,18 @@ class Workspace:
         return not any(queues.failed for queues in self.queues.values())
 
     def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
-        """An array in the arena."""
+        """Return an array in the arena."""
         return np.ndarray(shape, dtype, self.arena, offset) if 0 not in shape else aligned_empty(shape, dtype)
 
     def want_scratch(self, size: int) -> Array:
-        """Scratch memory of at least `size` bytes."""
+        """Return scratch memory of at least `size` bytes."""
         if self.scratch.size < size:
             self.scratch = aligned_empty((_room(self.scratch, size),), "uint8")
         return self.scratch
 
 
 def _room(memory: Array, size: int) -> int:
-    """The size to allocate for memory that must grow to `size` bytes. It includes a reserve, since memory that grows, as for
-    sequences of increasing length, is likely to grow again. Reserved pages take no memory before they are written, but fresh pages
-    cost as much as the computation in them."""
+    """Return the size to allocate for memory that must grow to `size` bytes. It includes a reserve, since growth is likely to
+    recur, as for sequences of increasing length. Reserved pages take no memory before they are written, but a fresh page costs as
+    much time as the computation in it."""
     return size + size // 4 if memory.size else size

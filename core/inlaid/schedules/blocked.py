@@ -1,6 +1,6 @@
-"""Schedule element-wise kernels on channel-blocked data in that layout, with one block of channels per vector.
+"""Schedule element-wise kernels in the channel-blocked layout of their inputs, with one block of channels per vector.
 
-So element-wise operators and concatenations between convolutions need no layout copies.
+Element-wise operators and concatenations between convolutions then need no layout copies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class BlockedRule:
-    """Element-wise kernels with channel-blocked inputs. Inputs without channels, such as tables, keep their layout."""
+    """Schedules element-wise kernels with channel-blocked inputs. Inputs without channels, such as tables, keep their layout."""
 
     name = "blocked"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines kernels that read channels in a different order than they write them."""
+        """Offer a schedule. Declines kernels that read channels in a different order than they write them."""
         counts = Counter(item.layout for item in given if channel_block(item.layout))
         if not counts or len(program.outputs) != 1:
             return None
@@ -52,12 +52,12 @@ def _blockable(buffer: ir.Buffer, rank: int, layout: Layout) -> bool:
 
 
 def _is_blocked(block: ir.Block, rank: int, layout: Layout) -> bool:
-    """Whether a block writes a channel-blocked buffer."""
+    """Test whether a block writes a channel-blocked buffer."""
     return isinstance(block.body, ir.Store) and _blockable(block.body.buffer, rank, layout)
 
 
 def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
-    """Whether a block stores at its own variables and reads blocked buffers at its own channel plus an offset."""
+    """Test whether a block stores at its iteration variables and reads blocked buffers at its channel variable plus an offset."""
     if block.init is not None or not isinstance(block.body, ir.Store):
         return False
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]

@@ -24,8 +24,8 @@ def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> i
             for x in 1: block pad(v = 1 + n + x): t[v] = 0
         else: for x in n + 2: block pad(v = x): t[v] = 0
 
-    `columns` is the loop along a row; vectorized loops may be inside, on which conditions must not depend. Other programs are
-    returned unchanged.
+    `columns` is the loop along a row. It may contain vectorized loops; no condition may depend on their variables. A program of any
+    other form is returned unchanged.
     """
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:

@@ -9,7 +9,7 @@ from inlaid.tensor import ir
 from inlaid.types import ROW_MAJOR
 
 BY_HAND = "by_hand"
-"""Key of the program annotation that marks such a kernel."""
+"""Key of the program annotation that marks a hand-scheduled kernel."""
 
 
 def scheduled(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -23,7 +23,7 @@ class ByHandRule:
     name = "by_hand"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines kernels without the mark."""
+        """Offer the kernel unchanged. Declines kernels without the mark."""
         if (BY_HAND, True) not in program.annotations:
             return None
         return Offer((ROW_MAJOR,) * len(program.params), lambda source: source)

@@ -27,7 +27,7 @@ def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
         for n, c, y in 7, x in 7: out[n, c] += a[n, c, y, x]    becomes    for nc, yx in 49: out[nc] += a[nc, yx]
 
     Two dimensions are merged if they are adjacent in every access to the buffer and in every access of the blocks that iterate over
-    them. Loops of extent 1 are removed. The program must be unscheduled with single-store blocks; any other is returned unchanged.
+    them. Loops of extent 1 are removed. A program that is scheduled, or whose blocks are not single stores, is returned unchanged.
     """
     while True:
         blocks = blocks_of(program)
@@ -65,7 +65,7 @@ def accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...
 
 
 def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
-    """Pairs that can be merged in one step: disjoint ones, so of a run of dimensions every second pair."""
+    """Find disjoint pairs that can be merged in one step: in a run of dimensions, every second pair."""
     links: dict[Pair, set[Pair]] = {}
     bad: set[Pair] = set()
     for block in blocks:
@@ -98,12 +98,12 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
 
 
 def _same_extents(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim, ...]) -> bool:
-    """Whether two loops cover two dimensions completely. Products of sizes may differ in form, so they are compared simplified."""
+    """Test whether two loops cover two dimensions completely, with simplified extents, since products of sizes differ in form."""
     return all(a == arith.wrap(b) or arith.simplify(a - b) == arith.ZERO for a, b in zip(extents, shape, strict=True))
 
 
 def _neighbours(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
-    """Adjacent iteration variables of the same kind, with their extents."""
+    """Return the pairs of adjacent iteration variables of the same kind, with their extents."""
     return {(a.var, b.var): (a.extent, b.extent) for a, b in zip(block.iters, block.iters[1:], strict=False) if a.kind is b.kind}
 
 

@@ -47,17 +47,17 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4
-"""Minimum input channels of a run for which weights are packed: shorter runs are no faster than single channels."""
+"""Minimum input channels of a run for which weights are packed. Shorter runs are no faster than single channels."""
 SHALLOW = 512
-"""Reduction length up to which unconditional stores of results pay off."""
+"""Maximum reduction length for which tiles are stored unconditionally (see `store_whole_tiles`)."""
 MANY_PANELS = 8
-"""Panels per thread from which on an imbalance of one panel does not matter."""
+"""Minimum panels per thread for which an imbalance of one panel is negligible."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked), of which
-    `run` are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
+    """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked); `run`
+    channels are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
 
     conv: DirectConv
     tile: ConvTile
@@ -69,14 +69,14 @@ class _Plan:
 
 
 class ConvRule:
-    """Float32 convolution whose output channels per group fill vectors, or fill more than half a vector in a single group. For
-    symbolic sizes and images that are not 2-d also a single group of 2 or more output channels, since there is no im2col for
-    them."""
+    """Schedules float32 convolutions whose output channels per group fill vectors, or fill more than half a vector in a single
+    group. For symbolic sizes, and images that are not 2-d, 2 output channels in a single group suffice, since there is no
+    im2col."""
 
     name = "conv2d"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Declines other kernels, and symbolic channels or windows."""
+        """Offer schedules. Declines kernels other than float32 convolutions, and symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
         # A static 2-d image of one channel uses im2col; groups of one channel use WindowRule.
         if conv is None or (
@@ -108,7 +108,7 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
 
 
 def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
-    """Plan the convolution with vectors of `lanes`; None if its output channels neither fill them nor can be padded."""
+    """Plan the convolution with vectors of `lanes`; None if its output channels neither fill vectors nor can be padded."""
     static = conv.is_plane and is_static(conv.program)
     # A single output channel is vectorized over pixels by another rule, if these are contiguous.
     step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
@@ -140,7 +140,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Inp
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
-    """Loads of an element-wise block."""
+    """Return the loads of an element-wise block."""
     assert isinstance(block.body, ir.Store)
     return [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
 
@@ -166,7 +166,7 @@ def choose_pixels(
 
 
 def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
-    """Layouts of parameters and intermediate buffers."""
+    """Return the layouts of parameters and intermediate buffers."""
     conv, panel = plan.conv, (0, plan.tile.width)
     found = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
     if plan.block:
@@ -227,8 +227,8 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
 
 
 def _shares_panels(plan: _Plan, context: KernelContext) -> bool:
-    """Whether threads distribute panels of output channels, so that each thread reads different weights, instead of rows: if there
-    are more weights than inputs, and threads get equally many panels, or many."""
+    """Test whether to distribute panels of output channels over threads instead of rows, so that each thread reads different
+    weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least `MANY_PANELS`."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
     return weights > data and (panels % max(context.threads, 1) == 0 or panels >= MANY_PANELS * context.threads)

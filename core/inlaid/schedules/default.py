@@ -59,8 +59,8 @@ THREAD_RULES: tuple[ScheduleRule, ...] = (
 
 
 def shared_rules(capabilities: Capabilities) -> tuple[ScheduleRule, ...]:
-    """The shared rules for a target. With one thread per block, the CPU rules apply: an iteration of a parallel loop becomes a
-    block."""
+    """Return the shared rules for a target. For a target with one thread per block these are the CPU rules, and an iteration of a
+    parallel loop becomes a block."""
     threads = capabilities.threads
     return SHARED_RULES if threads is None or threads.block == 1 else THREAD_RULES
 
@@ -78,4 +78,4 @@ SHARED_TRANSFORMS: tuple[Transform, ...] = (
     IN_PLACE,
     TILE_PRODUCT,
 )
-"""Program transforms that traces of these rules apply besides schedule primitives."""
+"""Program transforms that the rules' traces apply, in addition to schedule primitives."""

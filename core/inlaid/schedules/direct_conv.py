@@ -1,7 +1,7 @@
-"""Direct convolution over register tiles: the parts shared by the schedules for float32 and for narrow operands.
+"""Direct convolution over register tiles: code shared by the schedules for float32 and for narrow operands.
 
 Activations are channel-blocked; weights are packed in panels of a tile's output channels. Output channels are padded to whole
-vectors, and input channels of a padded copy to whole blocks.
+vectors. Input channels of a padded copy are padded to whole blocks.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from inlaid.types import Layout
 MOST_VECTORS = 4
 """Maximum vectors of output channels per tile: with more, too few pixels reuse a weight."""
 STREAMED_SHARE = 1 / 2
-"""Fraction of the L1 cache from which on weights are prefetched panel by panel; fewer weights stay in the cache."""
+"""Fraction of the L1 cache above which weights are prefetched panel by panel. Smaller weights stay in the cache."""
 
 FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
-"""Match the loads of data and weights in an anchor's product; None if it is not such a product."""
+"""Match the loads of data and weights in an anchor's product; None if the anchor is not a product."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class DirectConv:
         return len(self.anchor.spatial) == 4 and is_constant(*self.anchor.spatial[2:])
 
     def fills(self, lanes: int) -> bool:
-        """Whether the output channels of each group fill vectors, or a single group can be padded with less than half of the lanes
-        empty."""
+        """Test whether the output channels of each group fill vectors, or a single group can be padded with less than half of the
+        lanes empty."""
         return self.outputs % lanes == 0 or (self.single_group and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tuple[TensorIntrin, ...] = ()) -> DirectConv | None:
-    """Match a program as a convolution with constant channels and windows; None for anything else, and if data and weights are the
-    same buffer, which cannot have two layouts."""
+    """Match a program as a convolution with constant channels and windows; None for any other program, and if data and weights are
+    the same buffer, which cannot have two layouts."""
     anchor = find_anchor(program)
     if anchor is None or not 3 <= len(anchor.spatial) <= 5 or len(anchor.reduced) != len(anchor.spatial) - 1:
         return None
@@ -141,8 +141,8 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tu
 
 
 def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindProduct) -> DirectConv | None:
-    """Pad output channels to whole vectors and, in blocks before the convolution, input channels to whole blocks (0: no padding).
-    None if they cannot be padded."""
+    """Pad output channels to a multiple of `lanes` and, in producers of the data, input channels to a multiple of `block` (0: no
+    padding). None if they cannot be padded."""
     s, anchor, axes = conv.schedule.copy(), conv.anchor, conv.axes
     for size, blocks in ((lanes, (anchor.block, *anchor.after)), (block, anchor.before)):
         if not size or not blocks or constant_extent(blocks[0].iters[1]) % size == 0:
@@ -162,7 +162,7 @@ def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindPr
 
 def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) -> Iterator[ConvTile]:
     """Yield the tiles that fit in registers for `count` vectors of output channels; `vectors` divides `count`. A tile with several
-    rows covers them completely."""
+    rows covers whole rows."""
     for vectors in (vectors for vectors in range(1, MOST_VECTORS + 1) if count % vectors == 0):
         for size in range(1, height * width + 1):
             if size > 1 and not fits(size, vectors, registers):
@@ -186,7 +186,7 @@ def decide_tile(
 
 
 def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
-    """Complete the layouts `found`: remaining buffers with output channels are blocked by vectors."""
+    """Complete the layouts `found`: block all other buffers with output channels by vectors."""
     layouts, anchor = dict(found), conv.anchor
     for buffer in (*conv.program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         axis = 1 if buffer.shape == anchor.buffer.shape else conv.axes.get(buffer.name)
@@ -236,7 +236,7 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
 
 def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var, core: Core) -> None:
     """Prefetch a part of the next panel of weights in each iteration of loop `along`, if there are several panels and many weights.
-    `panels` is the loop over panels; None if rows are distributed together with them."""
+    `panels` is the loop over panels; None if panels and rows are distributed together."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
     if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.l1_bytes:
@@ -247,7 +247,7 @@ def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | 
 
 
 def count_elements(buffer: ir.Buffer) -> int:
-    """Elements of a buffer, with size hints for symbolic dimensions."""
+    """Return the number of elements of a buffer, with size hints for symbolic dimensions."""
     return prod(map(arith.size_hint, buffer.shape))
 
 

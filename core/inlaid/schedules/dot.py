@@ -25,11 +25,11 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import Layout, dtype
 
 LONGEST_ROW = 8
-"""Vectors of columns in a tile of a single row: enough additions in flight to hide their latency."""
+"""Vectors of columns in a tile of a single row. They keep enough additions in flight to hide their latency."""
 
 
 def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
-    """Semantics of a dot-product instruction: total[i] += sum over j < group of a[j] * b[i, j] for each lane i, in these dtypes."""
+    """Build the semantics of a dot-product instruction: total[i] += sum over j < group of a[j] * b[i, j] for each lane i."""
     shared, own = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))
     acc = ir.Buffer("total", (lanes,), dtype(total))
     i, j = Var("i"), Var("j")
@@ -75,7 +75,7 @@ def narrow_product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 
 
 def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
-    """Intrinsics that compute an anchor's reduction, the widest first."""
+    """Find the intrinsics that compute an anchor's reduction, the widest first."""
     product = narrow_product(anchor)
     if product is None:
         return []
@@ -84,7 +84,7 @@ def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
 
 
 def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
-    """Dot-product intrinsics for operand dtypes `a` and `b` and accumulator dtype `total`, the widest first."""
+    """Find the dot-product intrinsics for operand dtypes `a` and `b` and accumulator dtype `total`, the widest first."""
     found = []
     for intrinsic in context.intrinsics:
         params = intrinsic.semantics.params
@@ -99,12 +99,12 @@ def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
 
 
 def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
-    """Products of such types in the time of a multiply-add of the core, through the fastest intrinsic; 0 where none sums them."""
+    """Return the products per multiply-add time of the fastest intrinsic in `dots_of`; 0 without intrinsics."""
     return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in dots_of(a, b, total, context)), default=0)
 
 
 def bytes_are_slow(context: KernelContext) -> bool:
-    """Whether a target with vectors is predicted to sum products of bytes slower than those of float32."""
+    """Test whether a target with vectors is predicted to sum integer products slower than float32 products."""
     kinds = (("uint8", "int8"), ("int8", "int8"), ("int16", "int16"))
     able = context.capabilities
     return able.threads is None and max(fastest(a, b, "int32", context) for a, b in kinds) < able.vector_bits // 32

@@ -44,18 +44,18 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
 
 SPARE = 1
-"""Registers that tiles leave free for the epilogue: a tile of 28 accumulators is as fast as one of 30, and avoids spills."""
+"""Registers that tiles leave free for the epilogue. A tile of 28 accumulators is as fast as one of 30, and avoids spills."""
 
 SHORT_RUN = 2
-"""Runs of up to this many groups of input channels are unrolled inside the window loops: LLVM would spill accumulators of a
-loop."""
+"""Maximum groups of input channels in a run that is unrolled inside the window loops: in a loop, LLVM would spill the
+accumulators."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A convolution whose channels fill vectors, its instruction, and its tile. The data has `block` channels per block, of which
-    `run` are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are the axes of flattened
-    images."""
+    """A convolution whose channels fill vectors, its instruction, and its tile. The data has `block` channels per block; `run`
+    channels are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are the axes of
+    flattened images."""
 
     conv: DirectConv
     dot: Dot
@@ -69,13 +69,13 @@ class _Plan:
 
 
 class DotConvRule:
-    """Convolution of narrow operands whose output channels per group fill vectors, or fill more than half a vector in a single
-    group."""
+    """Schedules convolutions of narrow operands whose output channels per group fill vectors, or fill more than half a vector in a
+    single group."""
 
     name = "dot_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Declines grouped convolutions whose input channels are no multiple of the instruction's group, and empty results."""
+        """Offer schedules. Declines grouped convolutions whose input channels do not fill groups, and empty results."""
         sums = bool(context.intrinsics) and 0 not in program.outputs[0].shape
         conv = find_conv(program, narrow_product, context.intrinsics) if sums else None
         if conv is None:
@@ -97,7 +97,7 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
 
 
 def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
-    """Plan the convolution by an instruction; None if channels neither fill its lanes and groups nor can be padded."""
+    """Plan the convolution by an instruction; None if channels do not fill lanes and groups and cannot be padded."""
     if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.single_group):
         return None
     padded = conv.inputs % dot.group != 0
@@ -123,7 +123,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Input
 
 
 def _block(given: int, inputs: int, dot: Dot) -> int:
-    """Channels per block of the data: as given if the instruction allows it, else at most the lanes of a vector."""
+    """Choose the channels per block of the data: `given` if the instruction allows it, else at most the lanes of a vector."""
     if given and given % dot.group == 0 and inputs % dot.group == 0:
         return given
     depth = -(-inputs // dot.group) * dot.group
@@ -154,7 +154,7 @@ def choose_dot_tile(
 
 
 def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
-    """Layouts of parameters and intermediate buffers."""
+    """Return the layouts of parameters and intermediate buffers."""
     conv = plan.conv
     found = {conv.weights.buffer: Layout(((1, plan.run), (0, plan.tile.width), (1, plan.dot.group)))}
     if not plan.padded:

@@ -1,7 +1,7 @@
 """Matrix product of narrow operands by dot-product instructions, over a register tile of rows times columns.
 
-The right operand is packed in panels as wide as a tile, K/g N g each: a constant at compile time, with zero padding; any other is
-copied at run time, each panel before its first use.
+The right operand is packed in panels as wide as a tile, K/g N g each: a constant operand at compile time, with zero padding; any
+other operand at run time, each panel before its first use.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class _Plan:
 
 
 class DotMatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, b constant or not."""
+    """Schedules out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] for narrow operands; b may be constant."""
 
     name = "dot_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines products without a matching instruction, fewer columns than its lanes, and empty results."""
+        """Offer a schedule. Declines products without an instruction, with fewer columns than lanes, or with empty results."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program, context.intrinsics)
@@ -71,7 +71,7 @@ class DotMatmulRule:
 
 
 def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
-    """Whether the left operand is contiguous along k, and the right one, an input, is row-major in (k, n)."""
+    """Test whether the left operand is contiguous along k, and the right operand is an input that is row-major in (k, n)."""
     k, n = product.anchor.reduced[0].var, product.anchor.spatial[-1].var
     left, right = product.left, product.right
     return (
@@ -111,8 +111,8 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
 def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """Build the nest:
 
-    for shared ..., columns:                  # parallel over what is longest
-        panel = b                             # where b is not constant
+    for shared ..., columns:                  # parallel: see `share_out`
+        panel = b                             # if b is not constant
         for free ..., rows:
             total[row, vector, lane] = 0
             for group of k:
@@ -145,8 +145,8 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
 
 
 def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
-    """Copy operands that do not fill whole groups or panels, with zero padding, and any right operand that is not constant. Returns
-    the name of the right operand's copy, None if there is none."""
+    """Copy operands that do not fill whole groups or panels, with zero padding, and a right operand that is not constant. Returns
+    the name of the right operand's copy, None if it is not copied."""
     anchor, known = plan.product.anchor, s.blocks
     left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
     sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group}
@@ -166,7 +166,7 @@ def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
 
 
 def _interleave(s: Schedule, block: str, plan: _Plan, columns: Var, context: KernelContext) -> None:
-    """Pack the right operand in groups: one panel at a time, or all at once for several threads, which share it."""
+    """Pack the right operand in groups: one panel at a time, or all panels at once if several threads share them."""
     if context.threads == 1:
         s.compute_at(block, columns)
     k, n = s.loops(block)[-2:]

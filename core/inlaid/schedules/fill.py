@@ -15,8 +15,8 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def fill(schedule: Schedule, multiple: int, blocks: Iterable[str]) -> dict[str, int] | None:
-    """Extend the channel loops (second iteration variables) of blocks to a multiple of a number, with the buffers. Returns the axis
-    along which each buffer grew, by name; None if `filled` does not apply."""
+    """Extend the channel loops (second iteration variables) of blocks, and their buffers, to a multiple of `multiple`. Returns the
+    axis along which each buffer grew, by name; None if `filled` does not apply."""
     before = schedule.program
     schedule.apply(FILL, multiple, *blocks)
     if schedule.program is before:
@@ -41,8 +41,8 @@ def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgr
         for c in 32: block b(u = 0, v = c): out[v] = a[v] * 2
 
     In a layout with blocks of `multiple` channels, the buffers have the same bytes as those of the original program, whose last
-    blocks are padded. A program is returned unchanged if a block uses its channel other than as a separate index, or if its loops
-    are scheduled.
+    blocks are padded. A program is returned unchanged if its loops are scheduled, or if a block uses its channel in any way except
+    as a separate index.
     """
     channels = {block.name: block.iters[1].var for block in blocks_of(program) if block.name in blocks}
     axes: dict[ir.Buffer, int] = {}

@@ -4,7 +4,7 @@ The copy stores the lines of an image one after another with a common pitch. A r
 a window tap reads the element at that number plus a constant offset, also across line ends. Tiles are full for every height and
 width; results in the halo are computed and not stored. The right halo of a line is the left halo of the next. With a stride, the
 copy is split into phases, one per remainder of a position modulo the stride, so that neighbouring pixels are contiguous. Along
-lines it is split only if windows skip remainders; otherwise neighbouring pixels are a stride apart.
+lines, the copy is split only if windows skip some remainders; otherwise neighbouring pixels are a stride apart.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from inlaid.tensor.transform.rewrite import Rewriter
 FLAT_PIXELS = 16
 """Maximum pixels per tile, so that a tile spans at most two line ends."""
 FLAT_LINE, SHORT_LINE = 8, 4
-"""Length in pixels to which shorter lines are padded; more would waste the lines of small images. Deep reductions (`DEEP`) use the
-shorter length, since they amortize the divisions that shorter lines cost."""
+"""Minimum pixels of a line, to which shorter lines are padded: padding to more would be wasteful for small images. Deep reductions
+(`DEEP`) use `SHORT_LINE`, since they amortize the divisions that short lines need."""
 DEEP = 1024
-"""Reduction length from which on a reduction is deep."""
+"""Minimum length of a deep reduction."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FlatAxis:
 
     @property
     def step(self) -> int:
-        """Windows read only offsets whose remainders modulo the stride are multiples of this."""
+        """Greatest common divisor of the stride and all offsets that a window reads."""
         return gcd(self.stride, self.dilation) if self.taps > 1 else self.stride
 
     @property
@@ -80,7 +80,7 @@ def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
 
 
 def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
-    """Number of padding elements at both the start and the end of a line of the padded copy, at most `most`."""
+    """Return the number of padding elements that a line of the padded copy has at both its start and its end, at most `most`."""
     for block in conv.anchor.before:
         value = block.body.value if isinstance(block.body, ir.Store) else None
         if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
@@ -95,8 +95,8 @@ def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[FlatAxis, ...]:
     """Lengthen lines to at least half a tile of `pixels`, or less for a reduction of length `DEEP` or more. A tile then spans at
-    most two line ends, and the positions of its pixels follow from the first one's without divisions. Lines are also at least as
-    long as the reach of a window, so that windows of the last tile read less than a tile and two lines beyond the image."""
+    most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at least as
+    long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
     line = min(pixels, FLAT_LINE if depth < DEEP else SHORT_LINE)
     first, *others = axes
     least = [axis.reach + 1 for axis in others[:-1]] + [max(line, axis.reach) for axis in others[-1:]]
@@ -105,22 +105,22 @@ def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[Fl
 
 
 def _spacing(axes: Sequence[FlatAxis]) -> int:
-    """Distance in elements of the copy between adjacent pixels."""
+    """Return the distance between adjacent pixels in elements of the copy."""
     return axes[-1].stride if axes[-1].phases == axes[-1].stride else 1
 
 
 def _phases(axes: Sequence[FlatAxis]) -> list[int]:
-    """Number of phases of the copy along each axis."""
+    """Return the number of phases of the copy along each axis."""
     return [*(axis.phases for axis in axes[:-1]), axes[-1].phases // _spacing(axes)]
 
 
 def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
-    """Number of pixels of a flattened image, including the halo."""
+    """Return the number of pixels of a flattened image, including the halo."""
     return arith.simplify(axes[0].size * _strides(axes)[0])
 
 
 def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
-    """Distance in pixels between neighbours along each axis."""
+    """Return the distance in pixels between neighbours along each axis."""
     strides: list[Expr] = [arith.ONE]
     for axis in reversed(axes[1:]):
         strides.insert(0, arith.simplify(strides[0] * axis.pitch))
@@ -128,7 +128,7 @@ def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
 
 
 def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
-    """Whether flattening needs a copy: not for 1x1 windows without stride and padding, whose images are flat already."""
+    """Test whether flattening needs a copy. For 1x1 windows without stride and padding, images are flat already."""
     return bool(conv.anchor.before) or any(axis.taps > 1 or axis.stride > 1 for axis in axes)
 
 
@@ -137,7 +137,7 @@ def plan_pixels(
 ) -> tuple[ConvTile, Decision, float, tuple[FlatAxis, ...]] | None:
     """Choose the tile of a convolution by `choose(height, width, maximum pixels)`. Returns the tile, its decision, its cost, and
     the axes of flattened images (empty for a 2-d image of constant size); None if a stride or dilation is not constant. `copied`:
-    images are copied in any case."""
+    images are always copied."""
     if conv.is_plane:
         height, width = map(expected_extent, conv.anchor.spatial[2:])
         return (*choose(height, width, None), ())
@@ -186,8 +186,8 @@ def flattened(
     copy replaces a padded copy.
 
     `name` is the reduction block, `data` the buffer that it reads, `final` the element-wise block that stores results and is the
-    only reader of the sums. With `cut`, images are single lines, and the last tile of each line is partial: for few pixels a full
-    tile would be mostly empty. Raises ValueError if sums are not read element-wise.
+    only reader of the sums. If `cut`, images are single lines, and the last tile of each line is partial, since a full tile of few
+    pixels would be mostly empty. Raises ValueError if sums are not read element-wise.
     """
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
@@ -223,8 +223,8 @@ def flattened(
 
 
 def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str) -> ir.LoopProgram:
-    """Rewrite a 1x1 convolution kernel to iterate over flattened images: each image becomes one line, without a copy. Parameters as
-    in `flattened`."""
+    """Rewrite a 1x1 convolution kernel to iterate over flattened images: each image becomes one line, without a copy. The
+    parameters are as in `flattened`."""
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
@@ -260,7 +260,7 @@ def store_whole_tiles(program: ir.LoopProgram, final: str, described: Sequence[A
     becomes
         if p * 8 // pitch < h and p * 8 % pitch + 7 < w:
             for q in 8: block out(v = p * 8 + q, u = q): out[(v - u) // pitch, (v - u) % pitch + u] = acc[v]
-        else: as it was
+        else: the original loop
     """
     axes = _from_text(program, described)
     strides = _strides(axes)
@@ -405,7 +405,7 @@ def _sum(
 
 
 def _lines(pixel: Expr, axes: Sequence[FlatAxis], strides: list[Expr]) -> list[Expr]:
-    """Position of a flat pixel along each axis."""
+    """Unflatten a pixel's number to its position along each axis."""
     others = zip(axes[1:], strides[1:], strict=True)
     return [pixel // strides[0], *(pixel // stride % axis.pitch for axis, stride in others)]
 
@@ -428,7 +428,7 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
         if not isinstance(node, ir.Load) or node.buffer.name != sums.name:
             return None
         if node.indices != own:
-            raise ValueError(f"block {block.name} must read sums at its own indices {own}, found {node.indices}")
+            raise ValueError(f"block {block.name} must read sums at its iteration variables {own}, found {node.indices}")
         return ir.load(sums, (n.var, o.var, pixel.var))
 
     body = Rewriter(expr=load).stmt(block.body)

@@ -14,7 +14,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
 PARALLEL_WORK = 1 << 15
-"""Iterations of a block from which on threads pay off."""
+"""Minimum iterations of a block that runs on several threads."""
 PIECE = 256
 """Columns per chunk if columns are the only parallel loop of a reduction."""
 SHORT = 8
@@ -22,11 +22,11 @@ SHORT = 8
 REPEATS = 8
 """Maximum repetitions of an element along a row that are unrolled."""
 CHUNKS = 64
-"""Number of parallel iterations that suffices for any number of threads: no more loops are fused beyond it."""
+"""Number of parallel iterations up to which loops are fused. It suffices for any number of threads."""
 
 
 class GenericRule:
-    """Accepts every kernel."""
+    """Schedules any kernel, as a fallback."""
 
     name = "generic"
 
@@ -55,7 +55,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 
 
 def _split_choices(s: Schedule) -> None:
-    """Split loops of selects by column, such as padding, into runs."""
+    """Split loops whose selects depend on the column, such as padding, into runs."""
     for block in blocks_of(s.program):
         loops = s.loops(block.name)
         if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):
@@ -63,8 +63,8 @@ def _split_choices(s: Schedule) -> None:
 
 
 def _sums_rows(block: ir.Block, vectors: bool) -> bool:
-    """Whether a reduction's last spatial variable iterates along rows and its reduction variables across rows. On targets with
-    vectors also windows and products in which each reduced element contributes to a whole row."""
+    """Test whether a reduction's last spatial variable iterates along rows and its reduction variables across rows. If `vectors`,
+    also accept windows and products whose reduced elements each contribute to a whole row."""
     if block.init is None or not isinstance(block.body, ir.Store) or not block.body.indices:
         return False
     item = block.iters[len(block.body.indices) - 1]
@@ -83,7 +83,7 @@ def _sums_rows(block: ir.Block, vectors: bool) -> bool:
 
 
 def _steps(load: ir.Load, column: Var) -> bool:
-    """Whether a load is along a row with stride 1 or 2."""
+    """Test whether a load is along a row with stride 1 or 2."""
     parts = arith.affine(load.indices[-1], column)
     within = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
     return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
@@ -143,7 +143,7 @@ def _write_repeats(s: Schedule, block: ir.Block) -> None:
 
 
 def _iterations(block: ir.Block) -> int:
-    """Expected iterations of a block; `PARALLEL_WORK` if its extents depend on other loops or on data."""
+    """Estimate the iterations of a block; `PARALLEL_WORK` if its extents depend on other loops or on data."""
     size = block_size(block)
     known = not arith.reads_data(size) and all(isinstance(var, arith.SizeVar) for var in arith.free_vars(size))
     return arith.size_hint(arith.unwrap(size)) if known else PARALLEL_WORK
@@ -166,5 +166,5 @@ def _parallel(s: Schedule, block: ir.Block) -> None:
     try:
         s.parallel(s.fuse(*chosen) if len(chosen) > 1 else chosen[0])
     except ScheduleError:
-        # The iterations depend on one another, which is possible in an opaque loop program.
+        # The loop is not parallel: the iterations of an opaque loop program may depend on one another.
         return

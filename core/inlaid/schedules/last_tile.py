@@ -1,4 +1,4 @@
-"""Remainders of tiled loops: shift the last tile back to overlap the one before, or accumulate in whole vectors."""
+"""Remainders of tiled loops: shift the last tile back to overlap its predecessor, or accumulate in whole vectors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: i
         for t in n // 8: for p in 8: block(v = 8*t + p): out[v] = acc[v]
         if n % 8: for p in 8: block(v = 8*(n // 8) + p): out[max(n - 8 + p, 0)] = acc[v]
 
-    The last tile recomputes elements of the tile before, or the first element several times if there is none. So the blocks must
-    compute elements independently, and the output must not alias an input. Register buffers keep their indices. A program with
+    The last tile recomputes elements of the previous tile, or the first element several times if it is the only tile. So the blocks
+    must compute elements independently, and the output must not alias an input. Register buffers keep their indices. A program with
     other conditions on the loop is returned unchanged. Iteration variables of blocks in the loop are bound to 8*t + p or do not
     depend on t.
     """
@@ -49,7 +49,7 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: i
 
 
 def _is_guard(condition: arith.Expr, tiles: Var, size: int, extent: arith.Expr) -> bool:
-    """Whether a condition is the bounds check of a tile, `size * tiles + offset < extent`, up to moving constants across."""
+    """Test whether a condition is a tile's bounds check `size * tiles + offset < extent`, with constants on either side."""
     match condition:
         case arith.Compare(op="<", operands=(left, right)):
             found = arith.affine(left - right + extent, tiles)

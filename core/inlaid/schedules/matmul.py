@@ -1,7 +1,7 @@
 """Matrix product on vector CPUs: a register tile of rows times columns is accumulated over the whole inner dimension.
 
-The right operand is read in contiguous panels as wide as a tile: a constant is packed at compile time, any other panel is copied
-before its first use if enough rows use it.
+The right operand is read in contiguous panels as wide as a tile: a constant operand is packed at compile time; a panel of any other
+operand is copied before its first use if enough rows use the panel.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 PACKED_ROWS = 64
-"""Rows from which on copying panels of the right operand pays off. The copy costs about four cycles per vector of the panel."""
+"""Minimum rows for which panels of the right operand are copied. The copy costs about four cycles per vector of the panel."""
 PACKED_SHARE = 1
-"""Fraction of the L2 cache from which on the right operand is packed: beyond it, its distant rows are evicted and fetched again.
+"""Fraction of the L2 cache above which the right operand is packed: unpacked, its distant rows would be evicted and fetched again.
 With 1 MiB of L2, products of size 512 and 1024 run at 95 % and 49 % of peak unpacked, at 90 % and 94 % packed."""
 
 AHEAD = 4
@@ -41,18 +41,18 @@ AHEAD = 4
 (57 to 197 rows take 1.04 to 1.10 of the static time; with four tiles 1.01 to 1.04). With more tiles the panel is late for few
 rows."""
 FEW_ROWS = 8
-"""Number of rows that a single symbolic dimension, such as a batch, is expected to reach. With remainder code for every row count
-of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
+"""Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With remainder
+code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
 SHARES = 4
-"""Panels per thread from which on columns are distributed over threads: the imbalance of one panel is then at most a quarter.
-Threads over rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
+"""Minimum panels per thread to distribute columns over threads: the imbalance of one panel is then at most a quarter. Threads over
+rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
 
 
 @dataclass(frozen=True)
 class Product:
     """Axes of out[..., m, ..., n] = sum over k of a * b, as positions among the anchor's spatial axes.
 
-    `shared` axes index the right operand, besides n. `free` axes do not, except for `row`, the longest of those.
+    `shared` axes and n index the right operand. `row` is the longest axis that does not; `free` are the other such axes.
     """
 
     anchor: Anchor
@@ -69,14 +69,14 @@ class Product:
 
     @property
     def expected(self) -> tuple[int, int, int]:
-        """(rows, columns, depth), with size hints for symbolic extents."""
+        """The extents (rows, columns, depth), with size hints for symbolic ones."""
         spatial = self.anchor.spatial
         rows = 1 if self.row is None else arith.size_hint(spatial[self.row].extent)
         return rows, arith.size_hint(spatial[-1].extent), arith.size_hint(self.anchor.reduced[0].extent)
 
     @property
     def few_rows(self) -> bool:
-        """Whether there may be only few rows: their number is a single symbolic dimension, such as a batch."""
+        """Whether the number of rows is a single symbolic dimension, such as a batch, and so may be small."""
         return self.row is not None and isinstance(self.anchor.spatial[self.row].extent, arith.SizeVar)
 
     @property
@@ -116,12 +116,12 @@ class ProductNest:
 
 
 class MatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] in float32 or int32, with operands of that dtype or cast to it."""
+    """Schedules out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] in float32 or int32, with operands cast to it."""
 
     name = "matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines other reductions, fewer columns than half a vector, and empty results."""
+        """Offer a schedule. Declines kernels other than products, fewer columns than half a vector, and empty results."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program)
@@ -158,7 +158,7 @@ def _known(extent: arith.Expr) -> int | None:
 
 
 def find_product(program: ir.LoopProgram) -> Product | None:
-    """Match a kernel as a matrix product; None if it is not one."""
+    """Match a kernel as a matrix product; None if it is not a matrix product."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
         return None
@@ -187,8 +187,8 @@ def _length(extent: arith.Expr) -> float:
 
 
 def _lanes(product: Product, context: KernelContext) -> int:
-    """Lanes to use: all, half if there are exactly half as many columns, 0 (decline) for fewer. A partial last vector of a row
-    costs less than half vectors."""
+    """Choose the lanes to use: all; half if the number of columns equals that; 0 (decline) for fewer columns. A partial last vector
+    of a row costs less than half vectors."""
     widest = context.capabilities.vector_bits // 32
     columns = product.expected[1]
     if 2 * columns > widest:
@@ -199,7 +199,7 @@ def _lanes(product: Product, context: KernelContext) -> int:
 def _layouts(
     program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[InputInfo, ...]
 ) -> dict[ir.Buffer, Layout]:
-    """Layout of the right operand: panels of the tile's columns if it is a constant matrix, else row-major."""
+    """Return the layouts of buffers: panels of the tile's columns for a constant right operand; row-major otherwise."""
     right = product.right.buffer
     if right not in merged.inputs or product.depth is None:
         return {}
@@ -210,7 +210,7 @@ def _layouts(
 
 
 def most(rows: int | tuple[int, ...]) -> int:
-    """Maximum of the likely row counts."""
+    """Return the maximum of the likely row counts."""
     return rows if isinstance(rows, int) else max(rows)
 
 
@@ -235,8 +235,8 @@ def _schedule(
 ) -> Schedule:
     """Build the nest:
 
-    for shared ..., columns:                  # parallel over what is longest
-        panel = b                             # if it pays off
+    for shared ..., columns:                  # parallel: see `share_out`
+        panel = b                             # if copied: see `_packs`
         for free ..., rows:
             acc[row, vector, lane] = 0
             for k:
@@ -300,8 +300,8 @@ def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> Product
 
 
 def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
-    """Copy the right operand, one panel at a time, or all at once for several threads, which share it. Returns the copy's layout by
-    name."""
+    """Copy the right operand, one panel at a time, or all panels at once if several threads share them. Returns the copy's layout
+    by name."""
     depth, rank = product.depth, len(product.right.indices)
     assert depth is not None
     block = s.cache_read(product.anchor.block.name, product.right.buffer.name)

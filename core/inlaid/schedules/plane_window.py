@@ -26,12 +26,12 @@ LONGEST_STEP = 4
 LEAST_BYTES = 4
 """Minimum bytes per element: rows of narrower elements are short compared to a vector."""
 UNROLLED = 8
-"""Maximum window extent per axis, which is unrolled."""
+"""Maximum window extent per axis. Loops over windows are unrolled."""
 
 
 def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> Offer | None:
-    """Offer the schedule; None if rows fill less than half a vector, strides or windows are not constant, or the reduction is not
-    of plain elements."""
+    """Offer the schedule; None if rows fill less than half a vector, strides or windows are not constant, or the reduction
+    transforms elements before it combines them."""
     bytes_, bits, window = anchor.buffer.dtype.bytes, context.capabilities.vector_bits, _window(anchor)
     lanes, width = bits // (8 * bytes_), expected_extent(anchor.spatial[3])
     # The buffer of a symbolic size cannot be private to a thread.
@@ -52,7 +52,7 @@ def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext
 
 
 def _window(anchor: Anchor) -> RowWindow | None:
-    """Match a reduction as a separable window; None if it is not."""
+    """Match a reduction as a separable window; None for any other reduction."""
     y, x = (item.var for item in anchor.spatial[2:])
     match anchor.block.body:
         case ir.Store(value=ir.Binary(op="add" | "max" | "min" as op, a=ir.Load() as a, b=ir.Load() as b)):

@@ -28,13 +28,13 @@ class Tile:
 
 
 def fits(rows: int, vectors: int, registers: int) -> bool:
-    """Whether a tile's accumulators, the column vectors of one step and a broadcast element fit in registers."""
+    """Test whether a tile's accumulators, the column vectors of one step and a broadcast element fit in registers."""
     return rows * vectors + vectors + 1 <= registers
 
 
 def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool, core: Core) -> float:
-    """Cycles of a tile per step of the inner dimension, including its share of the tile's fixed cost. `again`: the panel was read
-    for other rows before, so it is in L2 if it fits; `crowded`: rows map to the same cache sets."""
+    """Predict the cycles of a tile per step of the inner dimension, including the step's share of the tile's fixed cost. `again`:
+    the panel was read for previous rows, so it is in L2 if it fits; `crowded`: rows map to the same cache sets."""
     held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.l2_bytes
     load = core.l3_load if again and not held else core.l2_load
     work = max(rows * vectors / core.units, core.latency, (rows + vectors) / core.units, load * vectors)
@@ -43,8 +43,8 @@ def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded:
 
 
 def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads: int = 1) -> float:
-    """Cycles of a product per step of its inner dimension of extent `depth`, including the less efficient remainder tiles. Threads
-    share the full panels."""
+    """Predict the cycles of a product per step of its inner dimension of extent `depth`, including the less efficient remainder
+    tiles. Full panels are distributed over threads."""
     panels, rest = divmod(-(-columns // tile.lanes), tile.vectors)
     full, edge = divmod(rows, tile.rows)
     again, crowded = rows > tile.rows, 4 * depth % core.alias_bytes == 0 or 4 * columns % core.alias_bytes == 0
@@ -76,8 +76,8 @@ def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> 
 def choose_tile(
     rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, core: Core, threads: int = 1
 ) -> Tile:
-    """Choose the tile of a product that minimizes cycles, the wider one on ties. `rows` is the number of rows, or several equally
-    likely numbers, over which cycles per row are averaged. Other symbolic extents are given by size hints."""
+    """Choose the tile of a product that minimizes cycles; on ties, the wider tile. `rows` is the number of rows, or several equally
+    likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic."""
     counts = (rows,) if isinstance(rows, int) else rows
     tiles = tiles_of(max(counts), columns, lanes, registers, core.l1_ways)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))

@@ -8,12 +8,12 @@ from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 
 SHORTEST = 4
-"""Minimum length of a reduction along rows: shorter ones are unrolled per row."""
+"""Minimum length of a reduction along rows. Shorter reductions are unrolled per row."""
 
 
 def inline_around(s: Schedule, everything: bool = False) -> None:
-    """Inline element-wise blocks into their readers, except blocks with one value per row, and unless `everything` expensive blocks
-    with several readers."""
+    """Inline element-wise blocks into their readers, except blocks with one value per row and, unless `everything`, expensive
+    blocks with several readers."""
     size = {str(block_size(b)) for b in map(_spatial, blocks_of(s.program)) if b is not None}
     late: set[ir.Buffer] = set()
     for name in [block.name for block in blocks_of(s.program)][:-1]:
@@ -29,7 +29,7 @@ def inline_around(s: Schedule, everything: bool = False) -> None:
 
 
 def _spatial(block: ir.Block) -> ir.Block | None:
-    """The spatial part of a reduction block; None for other blocks."""
+    """Return the spatial part of a reduction block; None for any other block."""
     if block.init is None:
         return None
     kept = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
@@ -37,7 +37,7 @@ def _spatial(block: ir.Block) -> ir.Block | None:
 
 
 def row_buffers(producers: list[ir.Block]) -> list[str]:
-    """Names of the buffers with one value per row: reductions, and values computed only from these and from scalars."""
+    """Find the buffers with one value per row: reductions, and values computed only from reductions and scalars."""
     found: dict[ir.Buffer, None] = {}
     for block in producers:
         assert isinstance(block.body, ir.Store)
@@ -48,13 +48,13 @@ def row_buffers(producers: list[ir.Block]) -> list[str]:
 
 
 def is_loose(block: ir.Block, scalars: list[str]) -> bool:
-    """Whether an element-wise block has at most one dimension, such as one over weights only: it is not fused into the rows."""
+    """Test whether an element-wise block has at most one dimension, such as a block over weights: it is not fused into rows."""
     assert isinstance(block.body, ir.Store)
     return block.body.buffer.name not in scalars and len(block.iters) < 2
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
-    """Loads of a reduction block that depend on a reduction variable, without the accumulator."""
+    """Return the loads of a reduction block that depend on a reduction variable, except loads of the accumulator."""
     assert isinstance(block.body, ir.Store)
     reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
     return [
@@ -65,8 +65,8 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 
 def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
-    """Whether a reduction of length `shortest` or more is over contiguous elements: the innermost reduction variable is the last
-    index of all loads."""
+    """Test whether a block reduces at least `shortest` contiguous elements: the innermost reduction variable is the last index of
+    all loads."""
     reduced = [item for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.extent != arith.ONE]
     rows = {item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE}
     loads = _loads(block)
@@ -83,7 +83,7 @@ def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
 
 
 def reduces_across(block: ir.Block) -> bool:
-    """Whether a reduction is across rows: results are contiguous in all loads."""
+    """Test whether a reduction is across rows: the axis of the results is contiguous in all loads."""
     spatial = [item for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE]
     loads = _loads(block)
     if not spatial or not loads:

@@ -26,18 +26,18 @@ ACCUMULATORS = 8
 UNROLLED = 4
 """Vectors per iteration of an element-wise loop."""
 LONG = 2048
-"""Columns from which on rows are processed one at a time."""
+"""Minimum columns of rows that are processed one at a time."""
 STEP = 4
 """Fan-in of the reduction tree over the lanes of a vector. A fan-in of 2 has a shorter chain of additions, but needs twice the
 primitives."""
 TOGETHER = (4, 3, 2)
-"""Candidate numbers of rows to process together: the first that divides the number of rows, or the first if that is symbolic. The
-per-row scalars of one row are then computed while the next row is read. Softmax of rows of 128 takes 42 instead of 50
-microseconds."""
+"""Candidate numbers of rows to process together. The first that divides the number of rows is used; the first of all if that number
+is symbolic. The per-row scalars of one row are then computed while the next row is read. Softmax of rows of 128 takes 42 instead of
+50 microseconds."""
 SHORT = 8
 """Maximum steps of a reduction that is unrolled."""
 PARALLEL_WORK = 1 << 15
-"""Reduced elements from which on threads pay off."""
+"""Minimum reduced elements of a kernel that runs on several threads."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class _Shape:
 
 @dataclass(frozen=True)
 class RowsRule:
-    """Any number of reductions of contiguous rows, with element-wise blocks before, between and after them. `copies`: also accept
-    inputs in other layouts, which must be copied."""
+    """Schedules kernels with reductions along or across rows, and element-wise blocks before, between and after them. `copies`:
+    also accept inputs that must be copied to row-major layout first."""
 
     name = "rows"
     copies: bool = False
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines reductions of other axes, several outputs, and kernels that a primitive rejects."""
+        """Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule primitive rejects."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -129,13 +129,13 @@ def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scala
 
 
 def _width(program: ir.LoopProgram) -> int:
-    """Bytes of the widest values in the blocks, at least 4, since narrower values are widened."""
+    """Return the bytes of the widest value in the blocks, at least 4, since narrower values are widened."""
     values = [block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store)]
     return max(4, *(node.dtype.bytes for node in ir.walk_exprs(*values) if not isinstance(node, ir.Index)))
 
 
 def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
-    """Number of vectors per iteration for an extent: a power of two."""
+    """Choose the number of vectors per iteration for an extent: a power of two."""
     if not isinstance(extent, arith.Const):
         return min(most, UNROLLED)
     whole = -(-extent.value // lanes)
@@ -176,13 +176,13 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
 
 
 def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
-    """Loops of a block inside loop `outer`; all for None."""
+    """Return the loops of a block inside loop `outer`; all loops of the block for None."""
     loops = list(s.loops(name))
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 
 
 def _together(rows: arith.Expr, columns: list[arith.Expr], most: int) -> int:
-    """Number of rows to process together, such that what they write stays in the L1 cache."""
+    """Return the number of rows to process together, so that the results stay in the L1 cache."""
     if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
         return 1
     known = isinstance(rows, arith.Const)

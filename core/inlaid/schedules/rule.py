@@ -20,8 +20,8 @@ Value = int | str | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Decision:
-    """A tunable choice of a rule among `legal` values, each of which gives a correct kernel. `default` is the predicted best,
-    `value` the chosen one."""
+    """A tunable choice of a rule among `legal` values, each of which gives a correct kernel. `default` is the value with the best
+    prediction, `value` the chosen value."""
 
     name: str
     legal: tuple[Value, ...]
@@ -51,7 +51,7 @@ class Decision:
 @dataclass(frozen=True)
 class KernelContext:
     """Information for schedule rules: the target's capabilities, the number of threads per kernel (0: unknown), the target's tensor
-    intrinsics, and `decided`, fixed values of decisions by name."""
+    intrinsics, and the fixed values of decisions by name (`decided`)."""
 
     capabilities: Capabilities
     threads: int = 1
@@ -75,7 +75,7 @@ class InputInfo:
 
 @dataclass(frozen=True)
 class Traced:
-    """A schedule function that records its steps in the trace of a `Schedule`. Other functions leave no trace."""
+    """A schedule function that records its steps in the trace of a `Schedule`. Other schedule functions record no trace."""
 
     make: Callable[[], Schedule]
 
@@ -97,14 +97,14 @@ class Version:
 class Offer:
     """A way to schedule a kernel, proposed by a rule.
 
-    `layouts` are those of the program's parameters in order. `schedule` transforms the program into a scheduled one whose
+    `layouts` are the layouts of the program's parameters in order. `schedule` transforms the program into a scheduled one whose
     parameters have these layouts. `cost` is predicted seconds without copies of inputs; only differences between offers for one
     kernel matter. Schedule and layouts are determined by the program and the `decisions`. Lowering sets `rule` ("" for an
     unscheduled kernel), `given`, and `number`, the position among the rule's offers for the kernel.
 
-    If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, and
-    `schedule` if none holds. Each version is one more kernel to compile, so rules should offer few, and none for a small gain. A
-    version whose condition is decided at compile time costs nothing.
+    If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, or
+    `schedule` if no condition holds. Each version is one more kernel to compile, so rules should offer few versions, and no version
+    for a small gain. A version whose condition is decided at compile time costs nothing.
     """
 
     layouts: tuple[Layout, ...]
@@ -118,7 +118,7 @@ class Offer:
 
     @property
     def schedules(self) -> tuple[Callable[[LoopProgram], LoopProgram], ...]:
-        """Schedules of the versions, then the offer's own."""
+        """The schedules of the versions, then the schedule for all other sizes."""
         return (*(version.schedule for version in self.versions), self.schedule)
 
 
@@ -130,8 +130,8 @@ class ScheduleRule(Protocol):
         """Name in reports and traces."""
 
     def offer(self, program: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | tuple[Offer, ...] | None:
-        """Enumerate schedule offers for an unscheduled kernel; None or an empty tuple to decline. Of several offers, lowering takes
-        the one that minimizes the cost of kernels and copies over the region.
+        """Enumerate schedule offers for an unscheduled kernel; None or an empty tuple to decline. Among several offers, lowering
+        takes the offer that minimizes the cost of kernels and copies over the region.
 
         `given` describes the inputs in order, in one possible combination of layouts. Requesting another layout for an input costs
         a copy, except for constants, which are packed at compile time.

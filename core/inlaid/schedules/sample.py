@@ -20,12 +20,12 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class SampleRule:
-    """out[n, c, ...] = reduction of x[n, c, data-dependent indices], optionally with weights that are the same for all channels."""
+    """Schedules out[n, c, ...] = reduction of x[n, c, data-dependent indices], optionally with weights equal for all channels."""
 
     name = "sample"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines symbolic channels, and channels that do not fill vectors."""
+        """Offer a schedule. Declines symbolic channels, and channels that do not fill vectors."""
         anchor = find_anchor(program)
         if anchor is None or not context.capabilities.vector_bits or len(anchor.spatial) < 3 or not _samples(anchor):
             return None
@@ -43,7 +43,7 @@ class SampleRule:
 
 
 def _by_channel(block: ir.Block) -> list[ir.Load]:
-    """Loads of a block that depend on the channel, its second iteration variable."""
+    """Return the loads of a block that depend on the channel, which is the block's second iteration variable."""
     assert isinstance(block.body, ir.Store)
     return [
         node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and block.iters[1].var in node.free_vars()
@@ -51,7 +51,7 @@ def _by_channel(block: ir.Block) -> list[ir.Load]:
 
 
 def _samples(anchor: Anchor) -> bool:
-    """Whether data is read at data-dependent indices, and only at the channel of the result."""
+    """Test whether data is read at data-dependent indices, and only at the channel of the result."""
     for block in (anchor.block, *anchor.after):
         assert isinstance(block.body, ir.Store)
         spatial = tuple(item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL)

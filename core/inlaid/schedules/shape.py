@@ -19,8 +19,8 @@ from inlaid.types import Layout
 class Anchor:
     """The single reduction of a kernel.
 
-    `buffer` is the accumulator. `product` are the two loads whose products it sums, None for other reductions. `before` are the
-    blocks that it depends on; `after` are all others: its epilogue, and blocks that only the epilogue reads.
+    `buffer` is the accumulator. `product` are the two loads whose products are summed, None for any other reduction. `before` are
+    the blocks that the reduction depends on; `after` are all other blocks: the epilogue, and blocks that only the epilogue reads.
     """
 
     block: ir.Block
@@ -33,18 +33,18 @@ class Anchor:
 
 
 def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
-    """Blocks of a program, in order."""
+    """Return the blocks of a program in order."""
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
 
 
 def is_static(program: ir.LoopProgram) -> bool:
-    """Whether every dimension of the parameters is an integer."""
+    """Test whether every dimension of the parameters is an integer."""
     return all(isinstance(dim, int) for buffer in program.params for dim in buffer.shape)
 
 
 def find_anchor(program: ir.LoopProgram) -> Anchor | None:
-    """Find the anchor of a kernel; None if it has no or several reductions, opaque blocks, or epilogue blocks that read sums at
-    data-dependent indices, such as a broadcast to run-time sizes."""
+    """Find the anchor of a kernel. None if the kernel does not have exactly one reduction, has opaque blocks, or has epilogue
+    blocks that read sums at data-dependent indices, such as a broadcast to run-time sizes."""
     blocks = blocks_of(program)
     reductions = [place for place, block in enumerate(blocks) if block.init is not None]
     if len(reductions) != 1 or any(not isinstance(block.body, ir.Store) for block in blocks):
@@ -65,13 +65,13 @@ def find_anchor(program: ir.LoopProgram) -> Anchor | None:
 
 
 def _places(block: ir.Block, buffers: Collection[ir.Buffer]) -> list[arith.Expr]:
-    """Indices of a block's loads from buffers."""
+    """Return the indices of a block's loads from `buffers`."""
     loads = ir.walk_exprs(block.body.value) if isinstance(block.body, ir.Store) else ()
     return [index for node in loads if isinstance(node, ir.Load) and node.buffer in buffers for index in node.indices]
 
 
 def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
-    """Whether an index depends on data. A select between sizes that does not depend on the block's variables is not counted."""
+    """Test whether an index depends on data. Selects between sizes that are independent of the block's variables are exempt."""
     inner = {item.var for item in block.iters}
     return any(
         isinstance(node, arith.Opaque) or (isinstance(node, arith.Select) and not inner.isdisjoint(arith.free_vars(node)))
@@ -80,7 +80,7 @@ def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
 
 
 def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:
-    """Partition the blocks before a block: those whose results it reads (transitively) or overwrites, and the others."""
+    """Partition the blocks before `block`: the blocks whose results `block` reads (transitively) or overwrites, and all others."""
     wanted = {region.buffer for region in (*block.reads, *block.writes)}
     needed: list[ir.Block] = []
     for other in reversed(earlier):
@@ -99,7 +99,7 @@ def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:
 
 
 def last_of(anchor: Anchor) -> str | None:
-    """Name of the last epilogue block, into which the others can be inlined; None if there is no epilogue."""
+    """Return the name of the last epilogue block, into which the others can be inlined; None if there is no epilogue."""
     return anchor.after[-1].name if anchor.after else None
 
 
@@ -111,7 +111,7 @@ def inline_all(schedule: Schedule, blocks: Iterable[str]) -> None:
 
 def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
     """Inline an anchor's epilogue into its last block and put the accumulator into registers. Returns the block that stores the
-    result. Without an epilogue this is a new block, whose name is also the register buffer's."""
+    result. Without an epilogue this is a new block, which has the name of the register buffer."""
     final = last_of(anchor)
     inline_all(schedule, [block.name for block in anchor.after if block.name != final])
     if final is None:
@@ -121,14 +121,14 @@ def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
 
 
 def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
-    """Loop of each iteration variable of a block; None for a variable of extent 1 without a loop."""
+    """Return the loop of each iteration variable of a block; None for a variable of extent 1 without a loop."""
     found = next(item for item in blocks_of(schedule.program) if item.name == block)
     loops = schedule.loops(block)
     return [binding if binding in loops else None for binding in found.bindings]  # type: ignore[misc]
 
 
 def channel_block(layout: Layout) -> int:
-    """Block size of a layout that blocks only channels (axis 1); 0 for any other layout."""
+    """Return the block size of a layout that blocks only channels (axis 1); 0 for any other layout."""
     match layout.blocks:
         case ((1, factor),):
             return factor
@@ -136,24 +136,24 @@ def channel_block(layout: Layout) -> int:
 
 
 def present(*loops: Var | None) -> list[Var]:
-    """The loops that are not None."""
+    """Return the loops that are not None."""
     return [loop for loop in loops if loop is not None]
 
 
 def constant_extent(item: ir.IterVar) -> int:
-    """The constant extent of an iteration variable."""
+    """Return the constant extent of an iteration variable."""
     extent = item.extent
     assert isinstance(extent, Const), f"the extent {extent!r} is not constant"
     return extent.value
 
 
 def expected_extent(item: ir.IterVar) -> int:
-    """The extent of an iteration variable, or the size hint of a symbolic one."""
+    """Return the extent of an iteration variable; the size hint of a symbolic extent."""
     return arith.size_hint(arith.unwrap(item.extent))
 
 
 def is_constant(*items: ir.IterVar) -> bool:
-    """Whether the extents of iteration variables are all constant."""
+    """Test whether the extents of iteration variables are all constant."""
     return all(isinstance(item.extent, Const) for item in items)
 
 
@@ -183,7 +183,7 @@ def read_size(program: ir.LoopProgram, size: int | str) -> arith.Expr:
 
 
 CHEAP = 8
-"""Maximum operations of a value that is recomputed by each reader rather than stored."""
+"""Maximum operations of a value that each reader recomputes instead of loading it."""
 PIECES = 4
 """Number of runs into which rows are split for an unknown number of threads."""
 
@@ -193,11 +193,11 @@ def share_rows(
 ) -> Var | None:
     """Split rows into runs and distribute the runs over threads:
 
-    for outside: for inside: for rows    becomes    for outside, runs of rows, inside: for rows, parallel over the former
+    for outside: for inside: for rows    becomes    parallel for outside, runs of rows, inside: for rows of a run
 
-    so that a thread has the same rows in every kernel, and finds in its cache what it wrote in the kernel before. `inside` are
-    further loops, such as channel blocks, which may also be outside of the rows; their order is kept. Rows that cannot be split
-    evenly are fused into the parallel loop instead. Returns the parallel loop, or None if rows are part of it.
+    so that a thread computes the same rows in every kernel, and its cache contains the rows that it wrote in the previous kernel.
+    `inside` are further loops, such as channel blocks, inside or outside of the rows; their order is kept. Rows that cannot be
+    split evenly are fused into the parallel loop instead. Returns the parallel loop, or None if rows are part of it.
     """
     pieces = threads or PIECES
     named = present(*outside, *inside, rows)
@@ -217,7 +217,7 @@ def share_rows(
 
 
 def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
-    """The extent of a loop."""
+    """Return the extent of a loop."""
     loops = (stmt for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For))
     return arith.simplify(next(stmt.extent for stmt in loops if stmt.var is loop))
 
@@ -225,7 +225,7 @@ def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
 def layouts_by_name(
     program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None
 ) -> dict[ir.Buffer, Layout]:
-    """Layouts of a scheduled program's buffers, by the names of `layouts` buffers and by `more`."""
+    """Return the layouts of a scheduled program's buffers, found by buffer name in `layouts` or `more`."""
     names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
@@ -248,7 +248,7 @@ def tile_size(extent: int, limit: int) -> int:
 
 
 def merge_chains(schedule: Schedule) -> None:
-    """Inline element-wise blocks into their readers where that recomputes nothing expensive."""
+    """Inline element-wise blocks into their readers if that recomputes nothing expensive."""
     for name in [block.name for block in blocks_of(schedule.program)]:
         block = next(block for block in blocks_of(schedule.program) if block.name == name)
         if worth_inlining(schedule.program, block):
@@ -256,8 +256,8 @@ def merge_chains(schedule: Schedule) -> None:
 
 
 def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
-    """Whether inlining an element-wise block recomputes nothing expensive: it is a constant, or its only reader reads each element
-    once, or it is cheap."""
+    """Test whether inlining an element-wise block recomputes nothing expensive: the block is constant, cheap, or has a single
+    reader, which reads each element once."""
     if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
         return False
     if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
@@ -286,8 +286,8 @@ def _loads(value: ir.Expr, buffer: ir.Buffer) -> list[ir.Load]:
 
 
 def _reads_once(reader: ir.Block, load: ir.Load) -> bool:
-    """Whether a load is proved to read each element at most once: its indices contain all of the block's variables, without
-    division or data dependence."""
+    """Test whether a load is proved to read each element at most once: the indices contain all variables of the reading block,
+    without division or data dependence."""
     used = frozenset().union(*map(arith.free_vars, load.indices))
     repeats = (arith.FloorDiv, arith.FloorMod, arith.Opaque)
     divided = any(isinstance(part, repeats) for index in load.indices for part in arith.walk(index))
@@ -295,7 +295,7 @@ def _reads_once(reader: ir.Block, load: ir.Load) -> bool:
 
 
 def is_cheap(value: ir.Expr) -> bool:
-    """Whether a value has so few operations that recomputing it in each reader is cheaper than storing it."""
+    """Test whether recomputing a value in each reader is cheaper than storing it: it has at most `CHEAP` operations."""
     nodes = list(ir.walk_exprs(value))
     expensive = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
     slow = ("div", "mod", "sqrt")
@@ -305,5 +305,5 @@ def is_cheap(value: ir.Expr) -> bool:
 
 
 def block_size(block: ir.Block) -> arith.Expr:
-    """Number of iterations of a block."""
+    """Return the number of iterations of a block."""
     return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))

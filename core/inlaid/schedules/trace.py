@@ -12,9 +12,9 @@
 
 `kernel` holds the structural key of the unscheduled program and the key of the target; `rule` the numbers of the chosen offer and
 version; `given` the layout of each input and whether it is constant; `layouts` the layouts of the scheduled kernel's parameters.
-`decide` holds the legal values, the default, and the chosen value if it differs. `steps` holds the values for which the steps were
-recorded. If the chosen values are the same, the steps are replayed; otherwise, or if the rule recorded no steps, the rule schedules
-the kernel again with its decisions.
+`decide` holds the legal values, the default, and the chosen value if that is not the default. `steps` holds the decision values for
+which the steps were recorded. If the chosen values are the same, the steps are replayed; otherwise, or if the rule recorded no
+steps, the rule schedules the kernel again with its decisions.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _HEAD = ("kernel", "rule", "given", "layouts", "decide", "steps")
 
 @dataclass(frozen=True)
 class KernelTrace:
-    """A kernel's trace (see the module). `offer` and `version` are numbers; `version` equal to the number of versions is the
-    offer's own schedule."""
+    """A kernel's trace (see the module). `offer` and `version` are numbers. A `version` equal to the number of versions selects the
+    offer's `schedule`."""
 
     name: str
     kernel: str
@@ -117,7 +117,7 @@ def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrac
 
 
 def target_key(context: KernelContext) -> str:
-    """Hexadecimal hash of the target information that rules can use."""
+    """Return a hexadecimal hash of the target information that rules can use."""
     known = (context.capabilities, context.threads, sorted(intrinsic.name for intrinsic in context.intrinsics))
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
@@ -156,7 +156,7 @@ def replay_kernel(
         ("target", trace.target, target_key(context)),
     ):
         if wanted != found:
-            raise ScheduleError(f"the trace is for {what} {wanted}, found {what} {found}", remedy=f"replay it on its own {what}")
+            raise ScheduleError(f"the trace is for {what} {wanted}, found {what} {found}", remedy=f"replay it on that {what}")
     if trace.steps is not None and trace.is_current:
         program = replay(source, trace.steps, context.intrinsics, (REMAINDERS,), tuple(transforms)).program
         return Scheduled(source, program, trace)
@@ -177,12 +177,12 @@ def _offered(source: LoopProgram, trace: KernelTrace, rules: Sequence[ScheduleRu
 
 
 def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-    """Offers of a rule for a kernel, numbered; empty if it declines."""
+    """Return the numbered offers of a rule for a kernel; empty if the rule declines."""
     offered = rule.offer(source, context, given)
     every = offered if isinstance(offered, tuple) else (offered,) if offered else ()
     return tuple(replace(offer, rule=rule.name, given=given, number=number) for number, offer in enumerate(every))
 
 
 def unscheduled(source: LoopProgram, given: tuple[InputInfo, ...]) -> Offer:
-    """The offer for a kernel that no rule accepts: the unscheduled program with row-major parameters."""
+    """Return the offer for a kernel that no rule accepts: the unscheduled program with row-major parameters."""
     return Offer((ROW_MAJOR,) * len(source.params), lambda program: program, given=given)

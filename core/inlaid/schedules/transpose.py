@@ -12,12 +12,12 @@ from inlaid.types import ROW_MAJOR
 
 
 class TransposeRule:
-    """out[i, j, ...] = x[j, ..., i], reading x in its current layout."""
+    """Schedules out[i, j, ...] = x[j, ..., i], reading x in its current layout."""
 
     name = "transpose"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines kernels that are not permutations of axes."""
+        """Offer a schedule. Declines kernels that are not permutations of axes."""
         if not context.capabilities.vector_bits or len(program.inputs) != 1 or len(program.outputs) != 1:
             return None
         if program.outputs[0].dtype.bits < 8:
@@ -37,7 +37,7 @@ def _copy(program: ir.LoopProgram, dims: list[Dimension], context: KernelContext
 
 
 def _permutation(program: ir.LoopProgram) -> list[int] | None:
-    """Match a kernel that only permutes axes: the input axis of each output axis; None for any other kernel."""
+    """Match a kernel that only permutes axes. Returns the input axis of each output axis; None for any other kernel."""
     schedule = Schedule(program)
     merge_chains(schedule)
     blocks = blocks_of(schedule.program)

@@ -48,13 +48,13 @@ class _Loads:
 
 
 class WindowRule:
-    """out[n, c, y, x] = reduction over a window of data[n, c, ...], with or without per-channel weights, with at least half a
-    vector of channels."""
+    """Schedules out[n, c, y, x] = reduction over a window of data[n, c, ...], optionally with per-channel weights. There must be at
+    least half a vector of channels."""
 
     name = "window"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Declines other kernels. With symbolic channels only `offer_planes` applies."""
+        """Offer schedules. Declines kernels other than windows. If channels are symbolic, only `offer_planes` applies."""
         # The init of the reduction gives the result of an empty window.
         if not context.capabilities.vector_bits or without_empty(program) is None:
             return ()
@@ -82,7 +82,7 @@ class WindowRule:
 
 
 def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
-    """Offer the schedule with vectors of `lanes`; None if channels neither fill them nor can be padded."""
+    """Offer the schedule with vectors of `lanes`; None if channels neither fill vectors nor can be padded."""
     channels = constant_extent(anchor.spatial[1])
     if -(-channels // lanes) * lanes >= 2 * channels:
         return None
@@ -115,7 +115,7 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
 
 
 def _tile(width: arith.Expr) -> int:
-    """Pixels per tile. For a symbolic width, a tile must not cover the maximum: half of it at most."""
+    """Choose the pixels per tile. If the width is symbolic, a tile has at most half of the maximum width."""
     if isinstance(width, arith.Const):
         return tile_size(width.value, PIXELS)
     most = arith.bounds(width)[1]
@@ -143,7 +143,7 @@ def _loads(anchor: Anchor) -> _Loads | None:
 
 
 def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
-    """Whether the sum is of products of data with data: a matrix product per channel."""
+    """Test whether the window sums products of data with data, which is a matrix product per channel."""
     if anchor.product is None:
         return False
     left, right = anchor.product

@@ -40,12 +40,12 @@ TRANSFORM_IN, TRANSFORM_OUT = 4, 3
 product."""
 
 STRIPE = 36
-"""Tiles per stripe if their number is symbolic and weights fill the L2 cache. Fewer tiles refetch the weights too often (256
-channels, 12 tiles: 1.25 times the time); twice as many gain nothing. Weights that fit in L2 use stripes of two register tiles,
-which leaves more of L2 to them."""
+"""Tiles per stripe if their number is symbolic and weights fill the L2 cache. With fewer tiles, weights are refetched too often
+(256 channels, 12 tiles: 1.25 times the time); twice as many tiles gain nothing. Weights that fit in L2 use stripes of two register
+tiles, which leaves more of L2 to the weights."""
 FEW_ROWS = 6
-"""Rows of the register tiles in that case: a remainder tile costs less, and there is less intermediate data (64 channels: 3 to 9 %
-less time than 12 rows). Panels in L3 are read again for each register tile, where 12 rows take 12 % less time."""
+"""Rows of register tiles if weights fit in L2 and the number of tiles is symbolic: remainders and intermediate data are smaller (64
+channels: 3 to 9 % less time than 12 rows). Weights in L3 are read again per tile; 12 rows take 12 % less time."""
 MOST_GROUP = 16
 """Maximum consecutive tiles of a channel block that one thread transforms."""
 
@@ -67,7 +67,7 @@ class WinogradPlan:
 def plan_winograd(
     batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, of: str = "float32"
 ) -> WinogradPlan | None:
-    """The cheapest of `winograd_plans`; None if there are none."""
+    """Return the cheapest plan of `winograd_plans`; None if there are no plans."""
     return min(winograd_plans(batch, inputs, outputs, height, width, tile, context, of), key=attrgetter("cycles"), default=None)
 
 
@@ -125,12 +125,12 @@ def _lanes(channels: int, context: KernelContext) -> int:
 
 
 class WinogradRule:
-    """`ops.winograd_conv` in float32, or in integers by dot products, with channels that fill vectors."""
+    """Schedules `ops.winograd_conv` in float32, or in integers by dot-product instructions, with channels that fill vectors."""
 
     name = "winograd"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines other kernels and symbolic channels."""
+        """Offer a schedule. Declines kernels other than Winograd convolutions, and symbolic channels."""
         anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or not _is_winograd(program, anchor):
             return None
@@ -173,7 +173,7 @@ def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
 
 
 def _factors(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
-    """The loads of data and weights whose products are summed."""
+    """Match the loads of data and weights whose products are summed; None if the anchor sums no products."""
     return anchor.product or narrow_product(anchor)
 
 
@@ -238,7 +238,7 @@ def _schedule(
     _marked(s, columns)
     stored = s.cache_write(product, "register")
     s.compute_at(stored, stripe)
-    # Before the product is tiled by rows, since its last tile may exceed the stripe.
+    # This must precede tiling the product by rows, since the last tile may exceed the stripe.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
     places, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan)
@@ -278,7 +278,7 @@ def _schedule(
 
 
 def _group(stripe: int) -> int:
-    """Consecutive tiles that a thread transforms: the largest divisor of the stripe up to `MOST_GROUP`."""
+    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to `MOST_GROUP`."""
     return max(size for size in range(1, MOST_GROUP + 1) if stripe % size == 0)
 
 
@@ -289,7 +289,7 @@ def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
 
 
 def _marked(s: Schedule, block: str) -> None:
-    """Unroll the transform of one side of a tile, with all results of a load adjacent."""
+    """Unroll the transform of one side of a tile, so that all uses of a load are adjacent."""
     made, other, lane = s.loops(block)[-3:]
     s.reorder(other, made, lane)
     mark_tile(s, other, made, lane)

@@ -10,44 +10,44 @@ from inlaid.tensor import ir
 
 
 def operations(program: ir.LoopProgram) -> Dim:
-    """Number of arithmetic operations of an unscheduled kernel, as an expression over its dimensions; a multiply-add counts as
+    """Count the arithmetic operations of an unscheduled kernel, as an expression over its dimensions; a multiply-add counts as
     two."""
     counts = (arith.mul(_times(block), _arithmetic(block)) for block in blocks_of(program))
     return arith.unwrap(arith.simplify(sum(counts, arith.ZERO)))
 
 
 def roofline(operations: int, moved: int, capabilities: Capabilities) -> float:
-    """Roofline prediction in seconds (Williams et al., CACM 2009): the longer of arithmetic time and transfer time of `moved`
-    bytes."""
+    """Predict seconds by the roofline model (Williams et al., CACM 2009): the longer of the times of arithmetic and of transferring
+    `moved` bytes."""
     return max(operations / capabilities.peak, moved / capabilities.bandwidth)
 
 
 def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, share: int = 1) -> float:
-    """Roofline prediction in seconds for an unscheduled kernel whose schedule reaches 1/`share` of peak arithmetic."""
+    """Predict the seconds of an unscheduled kernel, by `roofline`, if its schedule reaches 1/`share` of peak arithmetic."""
     return roofline(share * arith.size_hint(operations(program)), _moved(program), capabilities)
 
 
 def is_bound_by_reductions(program: ir.LoopProgram, capabilities: Capabilities) -> bool:
-    """Whether a kernel is compute-bound by its reductions rather than memory-bound."""
+    """Test whether a kernel is compute-bound by its reductions rather than memory-bound."""
     reducing = [block for block in blocks_of(program) if any(item.kind is ir.IterKind.REDUCTION for item in block.iters)]
     work = sum(arith.size_hint(_times(block)) * _arithmetic(block) for block in reducing)
     return work / capabilities.peak > _moved(program) / capabilities.bandwidth
 
 
 def _moved(program: ir.LoopProgram) -> int:
-    """Total bytes of the parameters, with size hints for symbolic dimensions."""
+    """Return the total bytes of the parameters, with size hints for symbolic dimensions."""
     return sum(arith.size_hint(arith.product(buffer.shape)) * buffer.dtype.bytes for buffer in program.params)
 
 
 def _times(block: ir.Block) -> Dim:
-    """Number of iterations of a block; 1 if it depends on the loops of an opaque loop program."""
+    """Return the number of iterations of a block; 1 if it depends on the loops of an opaque loop program."""
     size = block_size(block)
     known = all(isinstance(variable, arith.SizeVar) for variable in arith.free_vars(size))
     return arith.unwrap(size) if known else 1
 
 
 def _arithmetic(block: ir.Block) -> int:
-    """Arithmetic operations per iteration of a block, at least 1."""
+    """Count the arithmetic operations per iteration of a block. Returns at least 1."""
     if not isinstance(block.body, ir.Store):
         return 1
     return max(1, sum(isinstance(node, (ir.Binary, ir.Unary)) for node in ir.walk_exprs(block.body.value)))

@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "tuple[str, ...]": ("a tuple of names", lambda value: _all(value, lambda item: isinstance(item, str))),
 }
-"""Maps the annotation of a primitive's parameter to a description of valid values and a predicate for them."""
+"""Maps the annotation of a primitive's parameter to a description of valid values, and to a predicate that tests a value."""
 
 
 def _all(value: Any, fits: Callable[[Any], bool]) -> bool:
@@ -38,7 +38,7 @@ def _all(value: Any, fits: Callable[[Any], bool]) -> bool:
 
 
 def program_of(value: Any) -> ir.LoopProgram:
-    """Check that a schedule is made of a loop program. Raises `ScheduleError` otherwise."""
+    """Return the loop program that a schedule is created from. Raises `ScheduleError` if the value is not a loop program."""
     if isinstance(value, ir.LoopProgram):
         return value
     found = type(value).__name__
@@ -46,7 +46,7 @@ def program_of(value: Any) -> ir.LoopProgram:
 
 
 def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Check the arguments of a primitive after its program, and convert lists to tuples. Raises `ScheduleError`."""
+    """Check the arguments of a primitive, except its program, and convert lists to tuples. Raises `ScheduleError`."""
     args = tuple(tuple(value) if isinstance(value, list) else value for value in args)
     for (name, (words, fits)), value in zip(_parameters(primitive), args, strict=False):
         if not fits(value):
@@ -56,7 +56,7 @@ def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
 
 @cache
 def _parameters(primitive: Callable[..., Any]) -> tuple[tuple[str, tuple[str, Callable[[Any], bool]]], ...]:
-    """The names of a primitive's positional parameters after its program, each with its description and predicate."""
+    """Return the names of a primitive's positional parameters after its program, each with its description and predicate."""
     every = [item for item in signature(primitive).parameters.values() if item.kind is item.POSITIONAL_OR_KEYWORD]
     return tuple((item.name, _kind(item.annotation)) for item in every[1:])
 

@@ -1,4 +1,4 @@
-"""A builder of loop programs, statement by statement.
+"""Builds loop programs statement by statement.
 
 b = Builder()
 with b.loop(n, "i") as i:
@@ -22,7 +22,7 @@ from inlaid.types import DType, dtype
 
 
 class Builder:
-    """Collects statements. The methods used in `with` open a nested scope."""
+    """Collects statements. Methods used in `with` open a nested scope."""
 
     def __init__(self) -> None:
         self._scopes: list[list[ir.Stmt]] = [[]]
@@ -54,7 +54,7 @@ class Builder:
         return buffer
 
     def let(self, value: ir.Operand, name: str = "v", bounds: tuple[Dim, Dim] | None = None) -> arith.Var:
-        """Bind an integer value to an index variable for the rest of the scope; with `bounds` (inclusive), check its range."""
+        """Bind an integer value to an index variable for the rest of the scope. With `bounds` (inclusive), the value is checked."""
         variable = arith.Var(name)
         checked = None if bounds is None else (arith.wrap(bounds[0]), arith.wrap(bounds[1]))
         self.emit(_Open(lambda body: ir.Let(variable, ir.as_expr(value), body, checked)))
@@ -62,7 +62,7 @@ class Builder:
 
     @contextmanager
     def loop(self, extent: Dim, name: str = "i", kind: ir.ForKind = ir.ForKind.SERIAL, thread: str = "") -> Iterator[arith.Var]:
-        """Open a loop: for name in range(extent), bound to the block or thread axis `thread` if one is given."""
+        """Open a loop over range(extent), with a variable called `name`. `thread` is the block or thread axis of a bound loop."""
         variable = arith.Var(name)
         kind = ir.ForKind.THREAD if thread else kind
         self._scopes.append([])
@@ -71,7 +71,7 @@ class Builder:
 
     @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[tuple[arith.Var, ...]]:
-        """Open a nest of loops over all indices of a shape, row-major; no loop for the empty shape."""
+        """Open a nest of loops over all indices of a shape, row-major. The empty shape gives no loop."""
         with ExitStack() as nest:
             yield tuple(nest.enter_context(self.loop(extent, f"i{axis}")) for axis, extent in enumerate(shape))
 
@@ -99,7 +99,7 @@ class Builder:
         self.emit_closed(lambda body: ir.If(before.condition, before.then, body))
 
     def emit_closed(self, wrap: Any) -> None:
-        """Close the innermost scope, and append the statement that `wrap` makes of its body."""
+        """Close the innermost scope, and append the statement that `wrap` makes from its body."""
         body = self._close(self._scopes.pop())
         self.emit(wrap(body))
 
@@ -116,7 +116,7 @@ class Builder:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Open(ir.Stmt):
-    """A binder whose body is the rest of its scope."""
+    """An `alloc` or `let` whose body is the rest of its scope."""
 
     wrap: Callable[[ir.Stmt], ir.Stmt]
 

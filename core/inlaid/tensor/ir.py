@@ -33,9 +33,9 @@ Operand = Union["Expr", arith.Expr, int, float, bool]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Buffer:
-    """Memory of a shape and dtype, in row-major order. `scope` "" is main memory. "register" is a register file: every index into
-    it is constant once unrolled loops are expanded. "subgroup" is registers that the threads of a subgroup can read from each
-    other. Any other name is a memory scope that a plugin declares."""
+    """Memory of a shape and dtype, in row-major order. `scope` is "" for main memory. In "register", a register file, every index
+    is constant once unrolled loops are expanded. In "subgroup", the threads of a subgroup can read each other's registers. Any
+    other scope is a memory scope that a plugin declares."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -119,11 +119,11 @@ class Expr:
         return binary("le", other, self)
 
     def equal(self, other: Operand) -> Expr:
-        """The value of self == other (Python's `==` compares identity)."""
+        """Build the value of self == other (Python's `==` compares identity)."""
         return binary("eq", self, other)
 
     def not_equal(self, other: Operand) -> Expr:
-        """The value of self != other."""
+        """Build the value of self != other."""
         return binary("ne", self, other)
 
     def __neg__(self) -> Expr:
@@ -137,11 +137,11 @@ class Expr:
         return cast(self, to)
 
     def substitute(self, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
-        """Replace index variables; returns the same object when nothing changes."""
+        """Replace index variables. Returns the same object if nothing changes."""
         return substitute(self, mapping)
 
     def free_vars(self) -> frozenset[arith.Expr]:
-        """The index variables that the expression reads."""
+        """Return the index variables that the expression reads."""
         return free_vars(self)
 
 
@@ -195,7 +195,7 @@ class Fma(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Select(Expr):
-    """`then` where the bool condition holds, else `otherwise`."""
+    """A choice: `then` if the bool condition holds, else `otherwise`."""
 
     condition: Expr
     then: Expr
@@ -226,24 +226,24 @@ class CallMath(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CallIntrinsic(Expr):
-    """A call of a target's pure function of values, by the name that the target declares."""
+    """A call of a pure function of values that a target provides, by the name that the target declares."""
 
     name: str
     args: tuple[Expr, ...]
 
 
 UNARY = ("neg", "abs", "not", "sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf", "popcount", "clz")
-"""`not` is bitwise on integers, logical on bool. `round` rounds half to even. `popcount` and `clz` take integers."""
+"""Names of unary operators. `not` is bitwise on integers. `round` rounds half to even. `popcount`, `clz` take integers."""
 ARITHMETIC = ("add", "sub", "mul", "div", "mod", "min", "max", "and", "or", "xor", "shl", "shr")
 COMPARISONS = ("lt", "le", "eq", "ne")
 BINARY = ARITHMETIC + COMPARISONS
-"""`shr` is arithmetic on signed integers, logical on unsigned ones. A shift count outside [0, width) gives 0 (-1 for `shr` of a
-negative number)."""
+"""Names of binary operations. `shr` is arithmetic on signed and logical on unsigned integers. A shift count outside [0, width)
+gives 0 (-1 for `shr` of a negative number)."""
 MATH = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh",
     "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt", "scalb",
 )  # fmt: skip
-"""`scalb(x, n)` is x * 2 ** n, rounded once, for |x| in [1/4, 4] and an integral n such that 2 ** (n / 2) is a normal number."""
+"""Names of functions. `scalb(x, n)` is x * 2 ** n, rounded once, for |x| in [1/4, 4] and integral n with 2 ** (n / 2) normal."""
 
 
 def const(value: float | int | bool, of: str | DType) -> Const:
@@ -253,7 +253,7 @@ def const(value: float | int | bool, of: str | DType) -> Const:
 
 
 def as_expr(value: Operand, like: DType | None = None) -> Expr:
-    """Convert a Python number or integer expression to a value of dtype `like` (an integer expression: int64, then cast)."""
+    """Convert a Python number or integer expression to a value of dtype `like`. Integer expressions go through int64."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, arith.Expr):
@@ -266,7 +266,7 @@ def as_expr(value: Operand, like: DType | None = None) -> Expr:
 
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
-    """Make a binary node. Raises `ExpressionError` when the dtypes differ."""
+    """Make a binary node. Raises `ExpressionError` if the dtypes differ."""
     like = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else None
     a, b = as_expr(a, like), as_expr(b, like)
     if a.dtype is not b.dtype:
@@ -287,7 +287,7 @@ def math(name: str, *args: Operand) -> Expr:
 
 
 def cast(a: Operand, to: str | DType) -> Expr:
-    """Convert a value to a dtype; returns the operand itself if it has that dtype."""
+    """Convert a value to a dtype. Returns the operand itself if it has that dtype."""
     a, to = as_expr(a), dtype(to)
     if a.dtype is to:
         return a
@@ -319,12 +319,12 @@ def fma(a: Expr, b: Expr, c: Expr) -> Expr:
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
-    """The smaller of two values; NaN if either is NaN."""
+    """Compute the smaller of two values; NaN if either is NaN."""
     return binary("min", a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
-    """The larger of two values; NaN if either is NaN."""
+    """Compute the larger of two values; NaN if either is NaN."""
     return binary("max", a, b)
 
 
@@ -336,8 +336,8 @@ def load(buffer: Buffer, indices: tuple[Any, ...]) -> Load:
 
 
 def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
-    """Convert an integer value to an index in [lower, upper]. Generated code checks the range: outside it, the kernel returns an
-    error code instead of reading. A constant in range needs no check."""
+    """Convert an integer value to an index in [lower, upper]. Generated code checks the range; if the index is outside, the kernel
+    returns an error code instead of reading. A constant in range needs no check."""
     if not value.dtype.is_int:
         raise ExpressionError(f"an index must be an integer, got {value.dtype}: cast it")
     checked_index = arith.Opaque(value, lower, upper)
@@ -355,7 +355,7 @@ def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
 class ForKind(Enum):
     """Execution modes of a loop.
 
-    A vectorised loop has a constant extent, contains no vectorised loop, and the extents of loops inside it do not depend on it.
+    A vectorised loop has a constant extent and contains no vectorised loop. Extents of loops inside it do not depend on it.
     Its iterations run in lockstep: code generators widen its body. An unrolled loop has a constant extent and is expanded once,
     after scheduling.
     """
@@ -383,7 +383,7 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class For(Stmt):
-    """A loop: runs `body` for var in [0, extent). `thread` names the axis of a loop bound to threads, e.g. "threadIdx.x"."""
+    """A loop that runs `body` for var in [0, extent). `thread` names the axis of a loop bound to threads, e.g. "threadIdx.x"."""
 
     var: arith.Var
     extent: arith.Expr
@@ -394,7 +394,7 @@ class For(Stmt):
 
     @property
     def over_threads(self) -> bool:
-        """Whether the iterations run on the threads of a block, rather than on blocks."""
+        """Whether the iterations run on the threads of a block, not on blocks."""
         return self.kind is ForKind.THREAD and not self.thread.startswith("block")
 
 
@@ -408,7 +408,7 @@ class While(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterVar:
-    """An iteration variable of a block: `var` ranges over [0, extent)."""
+    """An iteration variable of a block. `var` ranges over [0, extent)."""
 
     var: arith.Var
     extent: arith.Expr
@@ -427,9 +427,9 @@ class Region:
 class Block(Stmt):
     """A unit of computation, which schedules move as a whole.
 
-    `bindings` give the value of each iteration variable in terms of the enclosing loops. The body runs where `predicate` holds.
-    `init` runs first where every reduction variable is 0. `reads` and `writes` are in terms of the iteration variables. A read
-    region may extend outside its buffer if the load is guarded; a reduction's reads of its own output are not listed.
+    `bindings` give the value of each iteration variable in terms of the enclosing loops. The body runs if `predicate` holds. `init`
+    runs first if every reduction variable is 0. `reads` and `writes` are in terms of the iteration variables. A read region may
+    extend outside its buffer if the load is guarded. A reduction's reads of its own output are not listed.
     """
 
     name: str
@@ -454,7 +454,7 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(Stmt):
-    """A branch: runs `then` where the bool condition holds, else `otherwise`."""
+    """A branch that runs `then` if the bool condition holds, else `otherwise`."""
 
     condition: Expr
     then: Stmt
@@ -463,9 +463,9 @@ class If(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Stmt):
-    """A binding: `body` with an index variable set to an integer value, evaluated once, here.
+    """A binding of an index variable to an integer value during `body`. The value is evaluated once, when the statement runs.
 
-    With `bounds`, the value is checked to be in range (inclusive); outside it, the kernel returns an error code.
+    With `bounds` (inclusive), the value is checked to be in range; if it is not, the kernel returns an error code.
     """
 
     var: arith.Var
@@ -476,7 +476,7 @@ class Let(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Alloc(Stmt):
-    """An allocation: a buffer that is live during `body`. Its initial contents are undefined."""
+    """An allocation of a buffer that is live during `body`. Its initial contents are undefined."""
 
     buffer: Buffer
     body: Stmt
@@ -490,8 +490,8 @@ class Seq(Stmt):
 
 
 class Access(Flag):
-    """How an intrinsic accesses a region. WRITE alone overwrites the whole region, so its previous contents are dead. HINT neither
-    reads nor writes."""
+    """How an intrinsic accesses a region. WRITE alone overwrites the whole region, so that its previous contents are dead. HINT
+    neither reads nor writes."""
 
     HINT = 0
     READ = 1
@@ -501,9 +501,9 @@ class Access(Flag):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Intrinsic(Stmt):
-    """A call of a target's tensor intrinsic on buffer regions and scalars. `name` is declared by the target with a semantic loop
-    nest; `access` is the access to each region. An intrinsic that is collective `over` thread axes runs once for all threads of a
-    phase: it is a sibling of loops bound to these axes, or is placed where a barrier would be in a nest of all of them."""
+    """A call of a target's tensor intrinsic on buffer regions and scalars. The target declares `name` with a semantic loop nest.
+    `access` is the access to each region. An intrinsic that is collective `over` thread axes runs once for all threads of a phase.
+    It is a sibling of loops bound to these axes, or inside a nest of all these loops, in a place that permits a barrier."""
 
     name: str
     regions: tuple[Region, ...]
@@ -512,16 +512,16 @@ class Intrinsic(Stmt):
     over: tuple[str, ...] = ()
 
     def touching(self, access: Access) -> Iterator[Region]:
-        """The regions with any of the given kinds of access."""
+        """Iterate over the regions with any of the given kinds of access."""
         return (region for region, found in zip(self.regions, self.access, strict=True) if found & access)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Barrier(Stmt):
-    """A barrier for all threads of a block, which also makes their earlier writes visible to each other. With `over`, it joins only
-    threads that differ in these axes, and makes visible the writes to registers of their subgroup (scope "subgroup").
+    """A barrier for all threads of a block, which also makes their earlier writes visible to each other. With `over`, only threads
+    that differ in these axes wait for each other, and only writes to registers of their subgroup (scope "subgroup") become visible.
 
-    It is inside one perfect nest of thread loops; enclosing serial loops and branches are uniform across the threads of the block.
+    It is inside one perfect nest of thread loops. Enclosing serial loops and branches are uniform across the threads of the block.
     """
 
     over: tuple[str, ...] = ()
@@ -529,17 +529,17 @@ class Barrier(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LoopProgram:
-    """A kernel: reads `inputs` and writes every element of `outputs`.
+    """A kernel that reads `inputs` and writes every element of `outputs`.
 
-    `updates` are pairs of positions (output, input): the output reuses the input's buffer, so it initially holds the input's
-    elements and may be written in part. The body accesses only the output.
+    `updates` are pairs of positions (output, input). Such an output reuses the input's buffer: it initially holds the input's
+    elements, and the kernel may write only some of them. The body accesses only the output.
 
-    `defines` pairs each existential dimension that the kernel computes with the 0-d int64 buffer that receives it; these buffers
-    come last in `outputs`. When a program is split into launches, a kernel that uses such a dimension without computing it has that
-    buffer among its `inputs`. Outputs and `Alloc`ed buffers with an existential dimension are allocated at its upper bound and
-    filled row-major at the actual size. The kernel must store the dimension before it accesses them, since the dimension's value is
-    whatever its buffer holds at that moment. `sizes` are the dimensions that the body reads and that occur in no parameter's shape.
-    """
+    `defines` pairs each existential dimension that the kernel computes with the 0-d int64 buffer that receives it. These buffers
+    come last in `outputs`. If a program is split into launches, a kernel that uses such a dimension without computing it has the
+    dimension's buffer among its `inputs`. Outputs and `Alloc`ed buffers with an existential dimension are allocated at its upper
+    bound and filled row-major at the actual size. The kernel must store the dimension before it accesses them, since the dimension
+    has the value that its buffer holds at that time. `sizes` are the dimensions that the body reads and that occur in no
+    parameter's shape."""
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -559,7 +559,7 @@ class LoopProgram:
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
-    """The value operands of an expression, not including the payloads of checked indices: see `index_operands`."""
+    """Return the value operands of an expression, without the payloads of checked indices (see `index_operands`)."""
     if type(expr) is Binary:  # hot path: nearly all nodes, and `match` is slow
         return (expr.a, expr.b)
     if type(expr) in _LEAVES:
@@ -580,7 +580,7 @@ _LEAVES = (Load, Const, Index)
 
 
 def index_operands(expr: Expr) -> tuple[arith.Expr, ...]:
-    """The integer expressions that are operands of an expression."""
+    """Return the integer expressions that are operands of an expression."""
     if isinstance(expr, Load):
         return expr.indices
     return (expr.index,) if type(expr) is Index else ()
@@ -592,8 +592,8 @@ def map_expr(
     index: Callable[[arith.Expr], arith.Expr],
     memo: dict[Expr, Expr] | None = None,
 ) -> Expr:
-    """Rebuild an expression bottom-up. `leaf(node)` may replace a node whose operands are already rebuilt (None: keep it); `index`
-    maps integer operands. Preserves sharing, and returns the same object when nothing changes."""
+    """Rebuild an expression bottom-up. `leaf(node)` may replace a node whose operands are already rebuilt (None: keep it). `index`
+    maps integer operands. Preserves sharing, and returns the same object if nothing changes."""
     memo = {} if memo is None else memo
     stack = [expr]
     while stack:
@@ -624,7 +624,7 @@ def map_expr(
 
 
 def with_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same node with new value operands."""
+    """Copy a node with new value operands."""
     match expr:
         case Binary(dtype=of, op=op):
             return Binary(of, op, *args)
@@ -647,14 +647,14 @@ def with_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def substitute(expr: Expr, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
-    """Replace index variables in an expression; returns the same object when nothing changes."""
+    """Replace index variables in an expression. Returns the same object if nothing changes."""
     if not mapping:
         return expr
     return map_expr(expr, None, lambda index: arith.substitute(index, mapping))
 
 
 def payloads(index: arith.Expr) -> Iterator[Expr]:
-    """The values that an integer expression checks as indices."""
+    """Iterate over the values that an integer expression checks as indices."""
     for part in arith.walk(index) if arith.reads_data(index) else ():
         if isinstance(part, arith.Opaque):
             assert isinstance(part.payload, Expr), "a checked index of a loop program must wrap a value expression"
@@ -662,7 +662,7 @@ def payloads(index: arith.Expr) -> Iterator[Expr]:
 
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
-    """The value expressions directly below a node: its operands, and the payloads of its checked indices."""
+    """Return the value expressions directly below a node: its operands, and the payloads of its checked indices."""
     if type(expr) is Binary:
         return (expr.a, expr.b)
     indices = index_operands(expr)
@@ -685,7 +685,7 @@ def walk_exprs(*roots: Expr) -> Iterator[Expr]:
 
 
 def free_vars(expr: Expr) -> frozenset[arith.Expr]:
-    """The index variables that an expression reads."""
+    """Return the index variables that an expression reads."""
     found: set[arith.Expr] = set()
     for node in walk_exprs(expr):
         for index in index_operands(node):
@@ -694,7 +694,7 @@ def free_vars(expr: Expr) -> frozenset[arith.Expr]:
 
 
 def statement_operands(stmt: Stmt) -> tuple[tuple[Expr, ...], tuple[Dim, ...]]:
-    """The value and integer expressions that a statement holds directly, not those of its substatements."""
+    """Return the value and integer expressions of a statement, without those of its substatements."""
     match stmt:
         case For(extent=extent):
             return (), (extent,)
@@ -718,7 +718,7 @@ def _corners(regions: tuple[Region, ...]) -> tuple[arith.Expr, ...]:
 
 
 def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The direct substatements."""
+    """Return the direct substatements of a statement."""
     kind = type(stmt)  # hot path: a `match` statement takes twice as long
     if kind is Store or kind is Intrinsic or kind is Barrier:
         return ()
@@ -732,7 +732,7 @@ def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def threads_meet(stmt: Stmt, axes: Collection[str]) -> bool:
-    """Whether a statement contains a barrier, or an intrinsic that is collective over one of the axes."""
+    """Test whether a statement contains a barrier, or an intrinsic that is collective over one of the axes."""
     return any(
         isinstance(node, Barrier) or (isinstance(node, Intrinsic) and not frozenset(axes).isdisjoint(node.over))
         for node in walk_stmts(stmt)

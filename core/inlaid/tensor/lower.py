@@ -15,15 +15,15 @@ from inlaid.types import dtype
 
 
 def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, named: bool = False) -> ir.LoopProgram:
-    """Lower the computation of `outputs` from `inputs`. Spatial loops are `named` after their axes, or else i0, i1 and so on.
+    """Lower the computation of `outputs` from `inputs`. Spatial loops are called like their axes if `named`, else i0, i1 and so on.
 
     A compute becomes a perfect loop nest around one block. An extern becomes a block without iteration variables around its body;
     the sizes it defines become additional outputs (see `ir.LoopProgram`). Intermediate tensors are allocated around the whole body.
-    An output that is also an input, or repeated, becomes a copy. Where a reduction axis may be empty, a separate, conditional nest
+    An output that is also an input, or repeated, becomes a copy. If a reduction axis may be empty, a separate, conditional nest
     first stores the identity. A scan becomes a loop over its steps around the nests of one step; the step number is an opaque
     iteration variable of their blocks.
 
-    Raises `ExpressionError` when a required placeholder is not among the inputs.
+    Raises `ExpressionError` if a required placeholder is not among the inputs.
     """
     lowering = _Lowering(tuple(outputs), tuple(inputs), set(), (), named)
     params, results = lowering.run(name)
@@ -33,7 +33,7 @@ def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, 
 
 
 class _Lowering:
-    """One lowering. `names` are the block names in use, unique in a program; `steps` are the step numbers of enclosing scans."""
+    """One lowering. `names` are the block names in use, unique in a program. `steps` are the step numbers of enclosing scans."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class _Lowering:
         self._allocs: list[ir.Buffer] = []
 
     def run(self, name: str) -> tuple[tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
-        """Emit all statements. Returns the buffers of the inputs and of the outputs."""
+        """Emit all statements. Returns the buffers of the inputs and the buffers of the outputs."""
         given: dict[ir.Buffer, None] = {}
         params = []
         for tensor in self._inputs:
@@ -88,14 +88,14 @@ class _Lowering:
         return tuple(params), tuple(results)
 
     def body(self) -> ir.Stmt:
-        """The emitted statements, inside the allocations of intermediate buffers."""
+        """Return the emitted statements, inside the allocations of intermediate buffers."""
         body: ir.Stmt = self._stmts[0] if len(self._stmts) == 1 else ir.Seq(tuple(self._stmts))
         for buffer in reversed(self._allocs):
             body = ir.Alloc(buffer, body)
         return body
 
     def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
-        """The operations that the outputs need, in topological order."""
+        """Return the operations that the outputs need, in topological order."""
         order: dict[te.Operation, None] = {}
         stack: list[tuple[te.Operation, bool]] = [(t.op, False) for t in reversed(self._outputs) if t.buffer not in given]
         while stack:
@@ -143,18 +143,18 @@ class _Lowering:
         self._stmts.append(self._nest(unique(target.name, self._names), axes, store, None, steps))
 
     def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
-        """Fresh iteration variables of a block for the step numbers of enclosing scans, and the substitution to them."""
+        """Make new iteration variables of a block for the step numbers of enclosing scans, and the substitution to them."""
         own = tuple(self._iter(step.var.name, step.extent, step.kind) for step in self._steps)
         return own, {step.var: item.var for step, item in zip(self._steps, own, strict=True)}
 
     def _iter(self, name: str, extent: arith.Expr, kind: ir.IterKind = ir.IterKind.SPATIAL) -> ir.IterVar:
-        """An iteration variable for a loop of that name, with the prefix "v" where loops are named."""
+        """Make an iteration variable for the loop of a name. If loops are named, the variable has the prefix "v"."""
         return ir.IterVar(arith.Var(f"v{name}" if self._named else name), extent, kind)
 
     def _nest(
         self, name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None, steps: tuple[ir.IterVar, ...]
     ) -> ir.Stmt:
-        """Loops over the axes around a block, which also iterates over the step numbers of enclosing scans."""
+        """Build loops over the axes around a block. The block also iterates over the step numbers of enclosing scans."""
         loops = tuple(arith.Var(axis.var.name[1:] if self._named else axis.var.name) for axis in axes)
         bindings = (*(step.var for step in self._steps), *loops)
         stmt: ir.Stmt = ir.Block(name, steps + axes, bindings, reads(body), writes(body), body, init)
@@ -198,7 +198,7 @@ class _Lowering:
 
 
 def _accumulators(op: te.Compute, reduction: te.Reduction) -> tuple[ir.Buffer, ...]:
-    """One buffer per component of a reduction: the compute's buffers, and new ones for components that it does not return."""
+    """Return one buffer per component of a reduction: a buffer of the compute, or a new one if the compute omits the component."""
     own = {value.component: buffer for value, buffer in zip(op.body, op.buffers, strict=True) if isinstance(value, te.Reduce)}
     shape = op.buffers[0].shape
     return tuple(
@@ -212,7 +212,7 @@ def _forget_tensor(node: ir.Expr) -> ir.Expr | None:
 
 
 def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
-    """The condition under which the axes have no iteration; constant 0 if they always have one."""
+    """Return the condition under which the axes have no iteration; constant 0 if they always have one."""
     empty: arith.Expr = arith.ZERO
     for axis in axes:
         if not arith.prove(arith.compare("<", 0, axis.extent)):
@@ -221,7 +221,7 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
 
 
 def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
-    """Emit buffers[indices] = values in parallel: a value whose old element another value still loads is stored last."""
+    """Emit buffers[indices] = values in parallel. A value whose old element is loaded by another value is stored last."""
     stores: list[ir.Stmt] = []
     late: list[ir.Stmt] = []
     temporaries = []
@@ -242,7 +242,7 @@ def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], 
 
 
 def free_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
-    """The dimensions that the body reads and that occur in no parameter's shape, sorted by name."""
+    """Return the dimensions that the body reads and that occur in no parameter's shape, sorted by name."""
     shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
     read: set[arith.Expr] = set()
     for stmt in ir.walk_stmts(program.body):

@@ -18,14 +18,14 @@ _OPERATORS = {symbol: op for op, symbol in INFIX.items()}
 _KINDS = {kind.value: kind for kind in ir.ForKind}
 _ITERS = {kind.value: kind for kind in ir.IterKind}
 _Bare = int | float
-"""A number whose dtype is that of the other operand."""
+"""A number without a dtype, which gets the dtype of the other operand."""
 
 
 def parse(text: str) -> ir.LoopProgram:
     """Parse a program. Raises `ParseError`, which names the line."""
     lines = _lines(text)
     if len(lines) != 1:
-        raise ParseError("expected one line `program ...:` with an indented body")
+        raise ParseError("a program must be one line `program ...:` followed by an indented body")
     return _Parser().program(lines[0])
 
 
@@ -122,7 +122,7 @@ class _Parser:
         return name, inputs, tuple(buffer for buffer, _ in results), tuple(updates)
 
     def _result(self) -> tuple[ir.Buffer, ir.Buffer | None]:
-        """An output, and the input that it updates."""
+        """Parse an output. Returns its buffer, and the buffer of the input that the output updates, if any."""
         buffer = self._declaration()
         return buffer, self._find_buffer(self._tokens.expect_kind("name")) if self._tokens.accept("over") else None
 
@@ -176,7 +176,7 @@ class _Parser:
         return tuple(items)
 
     def _stmts(self, lines: list[_Line]) -> ir.Stmt:
-        """Parse the statements of one block; those after an open `alloc` or `let` are its body."""
+        """Parse the statements of one block. The statements after an open `alloc` or `let` form its body."""
         wraps: list[Callable[[ir.Stmt], ir.Stmt]] = []
         groups: list[list[ir.Stmt]] = [[]]
         position = 0
@@ -306,7 +306,7 @@ class _Parser:
         return ir.Intrinsic(name, tuple(part for _, part in operands), tuple(part for part, _ in operands), args, over)
 
     def _after(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
-        """Parse a list after a word; an empty one without the word."""
+        """Parse a list that follows `word`. The list is empty if `word` is missing."""
         found = [item()] if self._tokens.accept(word) else []
         while found and self._tokens.accept(","):
             found.append(item())
@@ -416,7 +416,7 @@ class _Parser:
         return token.text.strip("`")
 
     def _bind(self, name: str) -> arith.Var:
-        """The variable of a name. Sibling loops may share a variable, as copies made by unrolling do."""
+        """Return the variable of a name. Sibling loops may share a variable, as copies made by unrolling do."""
         if name in self._sizes:
             raise ParseError(f"expected a new name, got {name}, which is a size")
         var = self._variables.get(name) or arith.Var(name)
@@ -439,7 +439,7 @@ class _Parser:
         scope = unquoted(tokens.expect_kind("string")) if tokens.accept("in") else ""
         known = self._buffers.setdefault(name, ir.Buffer(name, shape, of, scope))
         if (known.shape, known.dtype, known.scope) != (shape, of, scope):
-            raise ParseError(f"{name} is already declared with another type")
+            raise ParseError(f"buffer {name} must have one type, got another declaration")
         return known
 
     def _list(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:
@@ -547,7 +547,7 @@ class _Parser:
 
 
 def _bounds_first(bounds: dict[str, tuple[int, arith.Expr | None]]) -> list[str]:
-    """Order dimensions such that the bounds of each mention only earlier ones."""
+    """Order dimensions such that the bounds of each mention only earlier dimensions."""
     order: dict[str, None] = {}
     stack = [(name, False) for name in reversed(bounds)]
     entered: set[str] = set()
@@ -566,7 +566,7 @@ def _bounds_first(bounds: dict[str, tuple[int, arith.Expr | None]]) -> list[str]
 
 
 def _is_header(lines: list[_Line], position: int) -> bool:
-    """Whether the values from here on belong to the header of a block, not to its body."""
+    """Test whether the lines from `position` on belong to the header of a block, not to its body."""
     while lines[position].text.startswith("%") and position + 1 < len(lines):
         position += 1
     return lines[position].text.split(maxsplit=1)[0] in ("iter", "where", "reads", "writes")

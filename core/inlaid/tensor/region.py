@@ -1,4 +1,4 @@
-"""Loop-level regions: distinct kernels, ordered calls of them, and their buffers. This is what a loop-level plugin compiles."""
+"""Loop-level regions: distinct kernels, ordered calls of them, and their buffers. Loop-level plugins compile these."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from inlaid.types import DType
 class RegionBuffer:
     """A buffer of a region.
 
-    `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena" (the workspace). The
-    buffer begins there at byte `offset`. `shape` and `offset` are over the region's dimensions; in offsets and sizes, a dimension
-    that the region computes counts as its upper bound. `fast`: the buffer is in the fast memory of a target that has two memories.
-    """
+    `storage` is "input" or "output" number `index` of the signature, "constant" number `index`, or "arena" (the workspace). In this
+    storage, the buffer begins at byte `offset`. `shape` and `offset` are over the region's dimensions; in offsets and sizes, a
+    dimension that the region computes counts as its upper bound. `fast`: the buffer is in the fast memory of a target that has two
+    memories."""
 
     name: str
     storage: Literal["input", "output", "constant", "arena"]
@@ -37,7 +37,7 @@ class RegionBuffer:
 class Predicate:
     """A condition under which a call runs; negated if `holds` is false.
 
-    `condition`: a comparison over the region's dimensions, or the number of a 0-d bool buffer, written by an earlier call.
+    `condition` is a comparison over the region's dimensions, or the number of a 0-d bool buffer that an earlier call writes.
     """
 
     condition: arith.Expr | int
@@ -52,10 +52,10 @@ class KernelCall:
     kernel's `defines`, the region dimension that takes the value of the kernel's size buffer after the call. The code generator
     allocates size buffers; they are not in `outputs`. `nodes` are the source nodes.
 
-    The call runs where all `predicates` hold. They are evaluated in order, so a later one may read what was written only if the
-    earlier ones hold. The arms of a branch are thus calls with opposite predicates, one arm after the other, and share memory like
+    The call runs if all `predicates` hold. Predicates are evaluated in order, so a later one may read data that is written only if
+    the earlier ones hold. The arms of a branch are calls with opposite predicates, one arm after the other. They share memory like
     other calls. A call with predicates defines no dimension. `operations` counts the kernel's arithmetic operations over the
-    region's dimensions (a multiply-add counts as two); 0 for a copy.
+    region's dimensions (a multiply-add counts as two); it is 0 for a copy.
     """
 
     kernel: int
@@ -69,14 +69,14 @@ class KernelCall:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The buffers that the call reads, including those of its predicates."""
+        """Return the buffers that the call reads, including the buffers that its predicates read."""
         return (*self.inputs, *(item.condition for item in self.predicates if isinstance(item.condition, int)))
 
 
 @dataclass(frozen=True)
 class KernelSchedule:
-    """The schedule of a call's kernel: the `rule` ("" for none), the `operators` and source `nodes` it computes, the names of its
-    symbolic dimensions, its predicted seconds, and whether it is dominated by the arithmetic of reductions (`reduces`)."""
+    """The schedule of a call's kernel: the `rule` that made it ("" for none), the `operators` and source `nodes` that it computes,
+    the names of its symbolic dimensions, its predicted seconds, and whether reductions dominate its arithmetic (`reduces`)."""
 
     rule: str
     operators: tuple[str, ...]
@@ -88,10 +88,10 @@ class KernelSchedule:
 
 @dataclass(frozen=True)
 class RegionProgram:
-    """A region. `calls` run in order. `workspace` is the size in bytes of the arena that the caller provides, aligned to 64; `fast`
-    is the size of the arena in fast memory, on a target with two memories. `schedules` describes the calls' kernels, except copies
-    between layouts. `aliases` are pairs of numbers (output, input): the caller provides one buffer for both, that of the output,
-    which initially holds the input. No buffer of storage "input" has that input number."""
+    """A region of kernel calls. `calls` run in order. `workspace` is the size in bytes of the arena that the caller provides,
+    aligned to 64; `fast` is the size of the arena in fast memory, on a target with two memories. `schedules` describes the calls'
+    kernels, except copies between layouts. `aliases` are pairs of numbers (output, input): the caller provides one buffer for both,
+    the output's, which initially holds the input. No buffer of storage "input" then has this input number."""
 
     name: str
     kernels: tuple[LoopProgram, ...]
@@ -114,11 +114,12 @@ class RegionLoop:
     one slice per iteration; and the loop invariants. Outputs: the final states, then all iterations' outputs, stacked along axis 0.
 
     Inputs of the body: the iteration number (0-d int64), the states, the slices, and the loop invariants. Outputs of the body:
-    whether to continue (0-d bool), if `may_stop`; the new states; and the iteration's outputs. Its dimensions are among the loop's.
+    whether to continue (0-d bool), if `may_stop`; the new states; and the iteration's outputs. Every symbolic dimension of the body
+    is also one of the loop.
 
-    Iterations update the states numbered `in_place` in place: they are aliases of the body and of the loop. The other states are
-    double buffered: `spare` has the workspace offset of the second buffer of each. The body's workspace is at offset 0; `workspace`
-    is the total size in bytes.
+    States whose numbers are in `in_place` are updated in place: input and output share a buffer, in the body and in the loop. All
+    other states are double buffered: `spare` holds the workspace offsets of their second buffers. The body's workspace is at offset
+    0; `workspace` is the total size in bytes.
     """
 
     name: str
@@ -135,7 +136,7 @@ class RegionLoop:
 
     @property
     def aliases(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (output, input) as in `RegionProgram.aliases`."""
+        """Return pairs (output, input) as in `RegionProgram.aliases`."""
         return tuple((state, self.trip_count + self.condition + state) for state in sorted(self.in_place))
 
 
@@ -147,15 +148,15 @@ def kernel_infos(region: RegionProgram) -> tuple[KernelInfo, ...]:
 
 
 def _moved(region: RegionProgram, call: KernelCall) -> Dim:
-    """The number of bytes in the buffers that a call reads or writes."""
+    """Return the number of bytes in the buffers that a call reads or writes."""
     buffers = (region.buffers[number] for number in dict.fromkeys((*call.inputs, *call.outputs)))
     sizes = (arith.mul(arith.product(buffer.shape), buffer.dtype.bytes) for buffer in buffers)
     return arith.unwrap(arith.simplify(sum(sizes, arith.ZERO)))
 
 
 def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
-    """The symbolic dimensions that a kernel takes as arguments: in order of first appearance in its parameters' shapes, except
-    those that it defines, then those that only its body reads."""
+    """Return the symbolic dimensions that a kernel takes as arguments: first those in its parameters' shapes, in order of
+    appearance and without those that it defines, then those that only its body reads."""
     defined = {size for size, _ in program.defines}
     found: dict[arith.SizeVar, None] = {}
     for buffer in program.params:

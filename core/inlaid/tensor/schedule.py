@@ -52,7 +52,7 @@ Argument = LoopName | str | int | float | bool | None | tuple["Argument", ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An applied primitive. `results` are the names of the loops that it returned."""
+    """One applied primitive. `results` are the names of the loops that it returned."""
 
     primitive: str
     args: tuple[Argument, ...]
@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The recorded steps of a schedule. `str` gives a text that `parse_trace` reads."""
+    """The recorded steps of a schedule. `str` gives a text that `parse_trace` parses."""
 
     steps: tuple[Step, ...]
 
@@ -86,15 +86,15 @@ def _text(argument: Argument) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A step that is not a primitive: `rewrite` maps a program and arguments (loops, or values with a text form) to a program. It
-    returns a program that it does not apply to unchanged."""
+    """A step that is not a primitive. `rewrite` maps a program and arguments (loops, or values with a text form) to a program. If
+    it does not apply to a program, it returns the program unchanged."""
 
     name: str
     rewrite: Callable[..., ir.LoopProgram]
 
 
 class Schedule:
-    """A program and the primitives applied to it (see `tensor.primitives` for what each does and when it fails).
+    """A program and the primitives applied to it. See `tensor.primitives` for the effect and the errors of each primitive.
 
     `program` is the current program. `tensorize` accepts `intrinsics`, and `annotate` accepts `annotation_keys`.
     """
@@ -114,7 +114,7 @@ class Schedule:
 
     @property
     def trace(self) -> Trace:
-        """The steps so far."""
+        """The steps applied so far."""
         return Trace(tuple(self._steps))
 
     @property
@@ -134,24 +134,24 @@ class Schedule:
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """The names of all blocks, in program order."""
+        """Return the names of all blocks, in program order."""
         return tuple(stmt.name for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Block))
 
     def loops(self, block: str) -> tuple[Var, ...]:
-        """The loops around a block, outermost first. Recorded as a step only if the trace lacks names for some of them."""
+        """Return the loops around a block, outermost first. Recorded as a step only if the trace lacks names for some of them."""
         found = tuple(loop.var for loop in loops_around(block_path(self.program, block)))
         if not all(loop in self._names for loop in found):
             self._record("loops", (block,), found)
         return found
 
     def copy(self) -> Schedule:
-        """An independent copy of the schedule in its current state."""
+        """Return an independent copy of the schedule in its current state."""
         other = copy(self)
         other._steps, other._names, other._taken = list(self._steps), dict(self._names), set(self._taken)
         return other
 
     def apply(self, transform: Transform, *args: Any) -> None:
-        """Apply a transform, which `replay` must be given too. A transform that changes nothing is not recorded."""
+        """Apply a transform. `replay` must be given the same transform. A transform that changes nothing is not recorded."""
         program = transform.rewrite(self.program, *args)
         if program is not self.program:
             self.program = program
@@ -172,7 +172,7 @@ class Schedule:
         self._apply(primitives.reorder, loops)
 
     def tile(self, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[Var, ...]:
-        """Split nested loops and move the inner parts inside. Returns the outer loops, then the inner ones."""
+        """Split nested loops, and nest all inner parts inside all outer parts. Returns the outer loops, then the inner loops."""
         return self._returning(primitives.tile, loops, factors)
 
     # --- execution of loops -----------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Schedule:
         self._apply(primitives.vectorize, loop)
 
     def unroll(self, loop: Var) -> None:
-        """Unroll a loop completely, after scheduling."""
+        """Mark a loop to be unrolled completely after scheduling."""
         self._apply(primitives.unroll, loop)
 
     def bind(self, loop: Var, thread: str) -> None:
@@ -252,7 +252,7 @@ class Schedule:
     def lay_out(self, *layouts: tuple[str, tuple[tuple[int, int], ...]]) -> None:
         """Set blocked layouts (`Layout.blocks`) by buffer name: `("b", ((0, 64), (1, 16)))`. Unknown names are ignored."""
         if not all(isinstance(of, tuple) and len(of) == 2 and isinstance(of[1], tuple) for of in layouts):
-            raise ScheduleError(f"lay_out takes pairs of a buffer's name and blocks, got {layouts!r}")
+            raise ScheduleError(f"lay_out arguments must be pairs (buffer name, blocks), got {layouts!r}")
         blocks, allocated = dict(layouts), (stmt.buffer for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Alloc))
         found = [buffer for buffer in (*self.program.params, *allocated) if buffer.name in blocks]
         self.program = with_layouts(self.program, {buffer: Layout(blocks[buffer.name]) for buffer in found})
@@ -285,19 +285,19 @@ class Schedule:
         self._apply(primitives.software_pipeline, loop, stages)
 
     def double_buffer(self, block: str) -> None:
-        """Double-buffer a block's output: fill it one iteration ahead of its use."""
+        """Double-buffer a block's output: compute it one iteration ahead of its use."""
         self._apply(primitives.double_buffer, block)
 
     def rolling_buffer(self, block: str) -> None:
-        """Reuse what neighbouring iterations share of a block's output, in a rolling buffer."""
+        """Keep a block's output in a rolling buffer, so that an iteration reuses elements that it shares with earlier ones."""
         self._apply(primitives.rolling_buffer, block)
 
     def prefetch(self, block: str, buffer: str, loop: Var, distance: int) -> str:
-        """Prefetch what a block will read `distance` iterations later. Returns the name of the new block."""
+        """Prefetch the data that a block will read `distance` iterations later. Returns the name of the new block."""
         return self._returning(primitives.prefetch, block, buffer, loop, distance)
 
     def stream(self, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1) -> str:
-        """Prefetch what a block reads in the next iteration of a loop, spread over `inner`. Returns the new block's name."""
+        """Prefetch data that a block reads in the next iteration of a loop, spread over `inner`. Returns the new block's name."""
         return self._returning(primitives.stream, block, buffer, loop, inner, each, expected)
 
     # --- recording --------------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ _CONSTANTS = {"None": None, "True": True, "False": False}
 _SPREAD = frozenset({"fuse", "reorder"})
 _OTHERS = ("trace", "blocks", "program", "semantics", "copy", "apply")
 PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in _OTHERS)
-"""The steps that a trace may contain."""
+"""The names of the primitives that a trace may contain."""
 
 
 def parse_trace(text: str, others: Iterable[str] = ()) -> Trace:
@@ -384,9 +384,9 @@ def replay(
     annotation_keys: tuple[AnnotationKey, ...] = (),
     transforms: tuple[Transform, ...] = (),
 ) -> Schedule:
-    """Apply a trace to a program. `transforms` are those that the trace may apply.
+    """Apply a trace to a program. `transforms` are the transforms that the trace may contain.
 
-    Raises `ParseError` for an invalid text and `ScheduleError` where a step does not apply to this program.
+    Raises `ParseError` for an invalid text, and `ScheduleError` if a step does not apply to this program.
     """
     named = {transform.name: transform for transform in transforms}
     trace = parse_trace(trace, named) if isinstance(trace, str) else trace
@@ -423,5 +423,5 @@ def replay(
 
 @cache
 def _signature(primitive: str) -> Signature:
-    """The signature of a primitive, including the schedule as first parameter."""
+    """Return the signature of a primitive, including the schedule as first parameter."""
     return signature(getattr(Schedule, primitive))

@@ -16,11 +16,11 @@ and sizes with `+`, `-`, `*`, `//` and `%`; comparisons of them, combined with `
 | `reduce_axis`, `sum_`, `prod`, `max_`, `min_` | a reduction axis, and reductions over it |
 | `comm_reducer`, `Reducer` | a user-defined reduction |
 | `scan` | the stacked states of a recurrence |
-| `extern` | tensors computed by a loop program, where `compute` is not enough |
+| `extern` | tensors computed by a loop program, if `compute` cannot express them |
 | `const`, `cast`, `bitcast` | a literal; a value converted to another dtype; its bits reinterpreted as another dtype |
 | `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values; `unary` and `math` take the function's name |
 | `checked` | a value as an index, with a run-time range check |
-| `Tensor` | the type of all tensors here |
+| `Tensor` | the type of all these tensors |
 | `program` | the loop program for outputs, to pass to `inlaid.Schedule` |
 
 Values also support Python's operators. Write `x.equal(y)` to compare values or index expressions; `x == y` compares objects.
@@ -61,8 +61,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
-    """A tensor expression: output number `index` of `op`. `buffer` holds its elements. Reading it yields an `ir.Load`, or the value
-    itself if all elements are one constant."""
+    """A tensor expression: output number `index` of `op`. `buffer` holds its elements. Reading an element yields an `ir.Load`, or
+    the element's value if all elements are one constant."""
 
     buffer: ir.Buffer
     op: Operation
@@ -98,7 +98,7 @@ class Read(ir.Load):
 
 
 class Axis(arith.Var):
-    """A reduction axis: [0, extent)."""
+    """A reduction axis that ranges over [0, extent)."""
 
     __slots__ = ("extent",)
 
@@ -109,7 +109,7 @@ class Axis(arith.Var):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """An operation that produces tensors; `inputs` are the tensors that it reads."""
+    """An operation that produces tensors. `inputs` are the tensors that it reads."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -122,8 +122,8 @@ class Placeholder(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(Operation):
-    """An elementwise or reduced result: one value expression per output over the iteration variables `axes`, in the order of the
-    dimensions. `buffers` hold the outputs."""
+    """An elementwise or reduced result. It has one value expression per output, over the iteration variables `axes`, which are in
+    the order of the dimensions. `buffers` hold the outputs."""
 
     axes: tuple[ir.IterVar, ...]
     body: tuple[Expr, ...]
@@ -132,9 +132,9 @@ class Compute(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extern(Operation):
-    """A loop program given directly: `body` reads `input_buffers` and writes `output_buffers` (both in order).
+    """A loop program as an operation. `body` reads `input_buffers` and writes `output_buffers` (both in order).
 
-    `defines`: see `ir.LoopProgram`.
+    `defines` is as in `ir.LoopProgram`.
     """
 
     body: ir.Stmt
@@ -145,8 +145,8 @@ class Extern(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scan(Operation):
-    """A recurrence. `results` are the next states, as tensors over the `states` (placeholders) and the step number `time`. The
-    outputs, `buffers`, hold the states after every step. `inputs` are the initial states, then what else the steps read."""
+    """A recurrence. `results` are the next states, as tensors over the placeholders `states` and the step number `time`. The
+    outputs `buffers` hold the states after every step. `inputs` are the initial states, then other tensors that the steps read."""
 
     time: arith.Var
     length: arith.Expr
@@ -159,7 +159,7 @@ class Scan(Operation):
 class Reducer:
     """A commutative, associative reduction of tuples of values.
 
-    `combine(accumulators, new values)` gives the new accumulators; `identity(dtypes)` gives their initial values.
+    `combine(accumulators, new values)` returns the new accumulators. `identity(dtypes)` returns the initial values of accumulators.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Reducer:
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
 
     def __call__(self, values: Operand | tuple[Operand, ...], axes: Axis | Sequence[Axis]) -> Any:
-        """Reduce a value, or a tuple of values together, over reduction axes."""
+        """Reduce a value, or several values together as a tuple, over reduction axes."""
         over = (axes,) if isinstance(axes, Axis) else tuple(axes)
         for axis in over:
             if not isinstance(axis, Axis):
@@ -180,7 +180,7 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A reducer applied to values over axes, shared by the `Reduce` nodes of its components."""
+    """A reducer applied to values over axes. The `Reduce` nodes of its components share it."""
 
     reducer: Reducer
     values: tuple[Expr, ...]
@@ -189,7 +189,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
-    """One component of a reduction; allowed only at the root of a compute body."""
+    """One component of a reduction. It may occur only at the root of a compute body."""
 
     reduction: Reduction
     component: int = field(default=0)
@@ -206,7 +206,7 @@ def reduce_axis(extent: Dim, name: str = "k") -> Axis:
 
 
 def _shape(shape: Sequence[Dim], name: str) -> tuple[Dim, ...]:
-    """Validate a shape given by a user. Raises `ExpressionError`."""
+    """Validate a shape given by a user. Raises `ExpressionError` if it is invalid."""
     if isinstance(shape, Sequence) and all(isinstance(dim, arith.Expr) or (isinstance(dim, int) and dim >= 0) for dim in shape):
         return tuple(shape)
     raise ExpressionError(f"the shape of {name} must be a sequence of integers >= 0 or inlaid.SizeVar, got {shape!r}")
@@ -215,8 +215,8 @@ def _shape(shape: Sequence[Dim], name: str) -> tuple[Dim, ...]:
 def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], name: str = "compute") -> Any:
     """Define a tensor, or several of one shape if the body returns a tuple, element by element.
 
-    `body` receives one `arith.Var` per dimension, named after the parameter. Raises `ExpressionError` when a reduction is below the
-    root of the body, when the outputs are not components of one reduction, or when the body raises.
+    `body` receives one `arith.Var` per dimension, named after the parameter. Raises `ExpressionError` if a reduction is below the
+    root of the body, if the outputs are not components of one reduction, or if the body raises.
     """
     shape = _shape(shape, name)
     axes = tuple(ir.IterVar(arith.Var(of), arith.wrap(extent)) for of, extent in zip(_names(body, len(shape)), shape, strict=True))
@@ -237,7 +237,7 @@ def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], 
 
 
 def _names(body: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """The names of a function's first `count` parameters, or i0, i1, ... if it has fewer."""
+    """Return the names of a function's first `count` parameters, or i0, i1, ... if it has fewer."""
     code = getattr(body, "__code__", None)
     names: tuple[str, ...] = () if code is None else code.co_varnames[: min(code.co_argcount, count)]
     return names if len(names) == count else tuple(f"i{place}" for place in range(count))
@@ -260,7 +260,7 @@ def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
 
 
 def _roots(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The value expressions of a compute body: the operands of its reduction if it has one."""
+    """Return the value expressions of a compute body: the operands of its reduction if it has one."""
     first = values[0]
     return first.reduction.values if isinstance(first, Reduce) else values
 
@@ -272,10 +272,10 @@ def extern(
     name: str = "extern",
     defines: Sequence[arith.SizeVar] = (),
 ) -> tuple[Tensor, ...]:
-    """Define tensors by a loop program, where `compute` is not enough (sorting, selection).
+    """Define tensors by a loop program, for operations that `compute` cannot express (sorting, selection).
 
     `body(builder, input_buffers, output_buffers)` emits statements through the `Builder`. Each existential dimension in `defines`
-    adds one 0-d int64 output buffer after the others, where the body stores the actual size.
+    adds one 0-d int64 output buffer after the other outputs. The body stores the actual size in it.
     """
     in_buffers = tuple(tensor.buffer for tensor in inputs)
     out_buffers = tuple(ir.Buffer(f"{name}_{index}", tuple(shape), dtype(of)) for index, (shape, of) in enumerate(outputs))
@@ -295,12 +295,12 @@ def scan(
     """Define the states of a recurrence after each of `length` steps, stacked along a new first dimension.
 
     `step(number, states)` gives the next states as tensors over the current states, other tensors, and the step number. It may use
-    several computes and reductions:
+    several computes and reductions. For example:
 
         (h,) = scan([h0], n, lambda t, s: [compute((m,), lambda i: math("tanh", s[0][i] * 0.5 + x[t, i]))])
 
     Parts of a step that depend neither on the states nor on the step number are computed once. Only computes may read the number.
-    Raises `ExpressionError` when the next states differ from the initial ones in shape or dtype.
+    Raises `ExpressionError` if the next states differ from the initial states in shape or dtype.
     """
     time = arith.Var("t")
     states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))
@@ -317,7 +317,7 @@ def scan(
 
 
 def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The loop-invariant tensors that the steps read."""
+    """Return the loop-invariant tensors that the steps read."""
     moves: dict[Operation, bool] = {state.op: True for state in states}
     stack = [tensor.op for tensor in reversed(results)]
     while stack:
@@ -334,7 +334,7 @@ def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[T
 
 
 def _free_in(op: Operation) -> frozenset[arith.Expr]:
-    """The free index variables of a compute, or of the steps of a scan."""
+    """Return the free index variables of a compute, or of the steps of a scan."""
     if isinstance(op, Scan):
         return frozenset().union(*(_free_in(tensor.op) for tensor in op.results))
     roots = _roots(op.body) if isinstance(op, Compute) else ()
@@ -361,8 +361,8 @@ def program(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str = "ma
 
 
 def _check_reads(name: str, block: ir.Block) -> None:
-    """Raise `ExpressionError` for an index that is linear in the axes of a block and out of bounds, unless a select may guard the
-    read."""
+    """Raise `ExpressionError` if an index that is linear in the axes of a block is out of bounds. A read that a select may guard is
+    not checked."""
     inside = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
     axes = {item.var for item in block.iters}
     seen: set[Expr] = set()
@@ -387,17 +387,17 @@ def comm_reducer(
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]],
     name: str = "reducer",
 ) -> Reducer:
-    """Create a user-defined reducer, e.g. argmax, which combines (value, index) pairs."""
+    """Create a user-defined reducer. An example is argmax, which combines (value, index) pairs."""
     return Reducer(name, combine, identity)
 
 
 def lowest(of: DType) -> Expr:
-    """The smallest value of a dtype: minus infinity for floats."""
+    """Return the smallest value of a dtype: minus infinity for floats."""
     return const(-float("inf") if of.is_float else of.limits[0], of)
 
 
 def highest(of: DType) -> Expr:
-    """The largest value of a dtype: plus infinity for floats."""
+    """Return the largest value of a dtype: plus infinity for floats."""
     return const(float("inf") if of.is_float else of.limits[1], of)
 
 

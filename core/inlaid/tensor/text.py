@@ -38,7 +38,7 @@ ACCESS_WORDS = {access: str(access.name).lower() for access in (ir.Access.HINT, 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _NAME = re.compile(r"\??[A-Za-z_]\w*")
 _DEEP = 12
-"""Maximum depth of a printed value; a deeper one is split off as `%n = ...`."""
+"""Maximum depth of a printed value. Deeper values are split off as `%n = ...`."""
 
 
 def show(program: ir.LoopProgram, mark: ir.Stmt | None = None) -> str:
@@ -76,7 +76,7 @@ class _Printer:
     # -- names --
 
     def name(self, item: ir.Buffer | arith.Var) -> str:
-        """The unique name of a buffer or variable."""
+        """Return the unique name of a buffer or variable."""
         found = self._names.get(item)
         if found is None:
             base = re.sub(r"\W", "_", item.name)
@@ -123,7 +123,7 @@ class _Printer:
         raise AssertionError(f"an annotation must be a number, string, buffer or tuple of these, got {value!r}")
 
     def _stmts(self, stmt: ir.Stmt) -> Iterator[str]:
-        """The lines of a statement that extends to the end of its block."""
+        """Yield the lines of a statement that extends to the end of its block."""
         flat = list(flattened(stmt))
         for position, item in enumerate(flat):
             last = position == len(flat) - 1
@@ -136,7 +136,7 @@ class _Printer:
             yield from self._headed(stmt, "pass")
 
     def _headed(self, stmt: ir.Stmt, head: str) -> Iterator[str]:
-        """The first line of a statement, preceded by the values that it needs and followed by the mark."""
+        """Yield the first line of a statement, preceded by the shared values that it uses and followed by the mark."""
         yield from self.before
         yield head
         if stmt is self.mark:
@@ -245,7 +245,7 @@ class _Printer:
         return self.value(expr)
 
     def _share(self, *roots: ir.Expr) -> None:
-        """Split off values that are used several times below the roots, or nested very deeply, as `%n = ...`."""
+        """Split off values below the roots that are used several times, or are nested very deeply, as `%n = ...`."""
         uses: dict[ir.Expr, int] = {}
         order: list[ir.Expr] = []
         depth: dict[ir.Expr, int] = {}
@@ -270,7 +270,7 @@ class _Printer:
                 depth[node] = 0
 
     def value(self, expr: ir.Expr) -> str:
-        """Print a value expression. Recursive, but only to the depth that `_share` leaves."""
+        """Print a value expression. The recursion is limited to the depth that `_share` leaves."""
         done = self._temporaries.get(expr)
         if done is not None:
             return done
@@ -310,7 +310,7 @@ _NOTHING = ir.Seq(())
 
 
 def flattened(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
-    """The statements of nested sequences, in order."""
+    """Iterate over the statements of nested sequences, in order."""
     stack = [stmt]
     while stack:
         node = stack.pop()
@@ -321,7 +321,7 @@ def flattened(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
 
 
 def plain(item: ir.Const) -> bool:
-    """Whether a constant next to an operator may be printed without its dtype."""
+    """Test whether a constant next to an operator may be printed without its dtype."""
     value = item.value
     if isinstance(value, bool):
         return False
@@ -329,18 +329,18 @@ def plain(item: ir.Const) -> bool:
 
 
 def _axes(over: Iterable[str]) -> str:
-    """The thread axes of a barrier or collective intrinsic."""
+    """Print the thread axes of a barrier or collective intrinsic."""
     names = ", ".join(map(quoted, over))
     return f" over {names}" if names else ""
 
 
 def quoted_name(name: str) -> str:
-    """A name, quoted unless it is an identifier."""
+    """Return a name, quoted unless it is an identifier."""
     return name if _NAME.fullmatch(name) else quoted(name)
 
 
 def size_name(size: arith.SizeVar) -> str:
-    """The name of a dimension, in backticks unless it is an identifier."""
+    """Return the name of a dimension, in backticks unless it is an identifier."""
     return size.name if _NAME.fullmatch(size.name) else f"`{size.name}`"
 
 
@@ -349,7 +349,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
-    """All dimensions that a program mentions: those in shapes first, then arguments and definitions in their order."""
+    """Return all dimensions in a program: first those in shapes, then arguments and definitions in their order."""
     found: dict[arith.SizeVar, None] = {}
     pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
     pending += [*program.sizes, *(size for size, _ in program.defines)]

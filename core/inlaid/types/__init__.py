@@ -1,4 +1,4 @@
-"""Element types, tensor types, layouts and memory scopes."""
+"""Element types, tensor types, layouts, and memory scopes."""
 
 from inlaid.types.dtypes import DTYPES, DType, dtype, from_numpy
 from inlaid.types.layout import ROW_MAJOR, Layout

@@ -42,7 +42,7 @@ class DType:
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype with the same values: from `ml_dtypes` where numpy lacks the type, `object` for strings."""
+        """The numpy dtype with the same values: from `ml_dtypes` if numpy lacks the type, `object` for strings."""
         if self.kind == "string":
             return np.dtype(object)
         if self.name in _ML_DTYPES:
@@ -109,7 +109,7 @@ _FROM_NUMPY: dict[str, str] = {ml_name: name for name, ml_name in _ML_DTYPES.ite
 
 
 def from_numpy(numpy_dtype: np.dtype[Any]) -> DType:
-    """Convert a numpy dtype to an element type. Raises `ParseError` for one without a counterpart (complex, dates)."""
+    """Convert a numpy dtype to an element type. Raises `ParseError` for a dtype without a counterpart (complex, dates)."""
     if numpy_dtype.kind in "OUST":
         return DTYPES["string"]
     name = numpy_dtype.name

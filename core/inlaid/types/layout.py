@@ -13,19 +13,19 @@ from inlaid.arith import Dim
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocked row-major order: each pair (axis, factor) of `blocks` splits an axis into blocks of `factor` elements.
+    """A blocked row-major order. Each pair (axis, factor) of `blocks` splits an axis into blocks of `factor` elements.
 
     The buffer has one dimension per axis, then one per block, in the order of `blocks`. With blocks ((1, 16),), a tensor N C H W is
     stored as N C/16 H W 16. A repeated axis splits its previous block again; the factor must divide that block. With blocks ((0,
-    64), (1, 16), (0, 4)), a matrix K N is stored as K/64 N/16 16 16 4. An axis whose extent is not a multiple of its first factor
-    is padded: with zeros by `pack` and by copies, with arbitrary values by kernels, which never read padding into a result. An
-    empty `blocks` is row-major order.
+    64), (1, 16), (0, 4)), a matrix K N is stored as K/64 N/16 16 16 4. If the extent of an axis is not a multiple of the axis's
+    first factor, the axis is padded: with zeros by `pack` and by copies, with arbitrary values by kernels. Kernels never use
+    padding in a result. Empty `blocks` mean row-major order.
     """
 
     blocks: tuple[tuple[int, int], ...] = ()
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The shape of the buffer for a tensor of shape `shape`."""
+        """Return the shape of the buffer for a tensor of shape `shape`."""
         outer = list(shape)
         inner: list[Dim] = []
         last: dict[int, int] = {}
@@ -53,7 +53,7 @@ class Layout:
         return tuple(found)
 
     def pads(self, shape: tuple[Dim, ...]) -> bool:
-        """Whether the buffer has, or may have, padding elements for a tensor of this shape."""
+        """Test whether the buffer has, or may have, padding elements for a tensor of this shape."""
         seen: set[int] = set()
         for axis, factor in self.blocks:
             extent = shape[axis]
@@ -63,7 +63,7 @@ class Layout:
         return False
 
     def canonical(self, shape: tuple[Dim, ...]) -> Layout:
-        """An equivalent layout: row-major order where it stores the same bytes for this shape, else the layout itself."""
+        """Return an equivalent layout: row-major order if it stores the same bytes for this shape, else the layout itself."""
         if not self.blocks or self.pads(shape):
             return self
         order = self.order(shape)
@@ -77,7 +77,7 @@ class Layout:
         return self
 
     def order(self, shape: tuple[Dim, ...]) -> list[int] | None:
-        """The axes of extent other than 1, slowest first. None where a block splits an axis, or a dimension is symbolic."""
+        """Return the axes of extent other than 1, slowest first. None if a block splits an axis, or a dimension is symbolic."""
         axes = [axis for axis, _ in self.blocks]
         if len(set(axes)) != len(axes) or any(shape[axis] != factor for axis, factor in self.blocks):
             return None
@@ -86,8 +86,8 @@ class Layout:
         return [axis for axis in (*(a for a in range(len(shape)) if a not in axes), *axes) if shape[axis] != 1]
 
     def part(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
-        """The offset, in elements, of the slice `start : start + extent` of an axis. None where the slice is not contiguous in the
-        buffer, is not itself stored in this layout, or a dimension is symbolic."""
+        """Return the offset, in elements, of the slice `start : start + extent` of an axis. None if the slice is not contiguous in
+        the buffer, the slice is not itself stored in this layout, or a dimension is symbolic."""
         count = self.first_block(shape, axis, start, extent)
         dims = self.shape(shape)
         if count is None or any(dim != 1 for dim in dims[:axis]):
@@ -99,8 +99,8 @@ class Layout:
         return count
 
     def first_block(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
-        """The first block of the slice `start : start + extent` of an axis: an index along the buffer's dimension for that axis.
-        None where the slice does not consist of whole blocks (the last one excepted), or the axis is symbolic."""
+        """Return the first block of the slice `start : start + extent` of an axis, as an index along the axis's dimension in the
+        buffer. None if the slice does not consist of whole blocks (except the last block), or the axis is symbolic."""
         factors = [factor for blocked, factor in self.blocks if blocked == axis]
         unit = factors[0] if factors else 1
         size = shape[axis]
@@ -109,8 +109,8 @@ class Layout:
         return start // unit
 
     def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Copy an array into this layout: a contiguous array of the buffer's shape. Without blocks, the array itself if
-        contiguous."""
+        """Copy an array into this layout, as a contiguous array of the buffer's shape. If the layout has no blocks and the array is
+        contiguous, return the array itself."""
         rank = array.ndim
         last: dict[int, int] = {}
         for axis, factor in self.blocks:

@@ -8,11 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class MemoryScope:
-    """A memory other than main memory, such as `shared`, `local` or `acme.tile`. A buffer is placed in it by naming it.
+    """A memory other than main memory, such as `shared`, `local` or `acme.tile`. A buffer is placed in a scope by the scope's name.
 
-    owner: who has a private instance: each thread, each block of threads, or the device. capacity: size in bytes. alignment: of
-    buffer offsets, in bytes. count: 0 for a byte-addressed memory; otherwise the number of registers of `capacity` bytes, each
-    holding one buffer of at most `rows` rows (its first dimension) of `row_bytes` bytes (all other dimensions together).
+    owner: each thread, each block of threads, or the device has a private instance. capacity: size in bytes. alignment: of buffer
+    offsets, in bytes. count: 0 for a byte-addressed memory; otherwise the number of registers of `capacity` bytes. A register holds
+    one buffer of at most `rows` rows (its first dimension) of `row_bytes` bytes (all other dimensions together).
     """
 
     name: str

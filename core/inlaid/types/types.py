@@ -17,7 +17,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class TensorType(Type):
-    """A dense array: `shape` of dimensions (integers, names, or expressions over `SizeVar`s) and an element type."""
+    """A dense array. `shape` holds dimensions (integers, names, or expressions over `SizeVar`s). `dtype` is the element type."""
 
     shape: tuple[Dim, ...]
     dtype: DType
@@ -28,12 +28,12 @@ class TensorType(Type):
 
     @property
     def rank(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> Dim:
-        """Number of elements."""
+        """The number of elements."""
         return product(self.shape)
 
     @property
@@ -57,7 +57,7 @@ def _dim(value: object) -> Dim:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TupleType(Type):
-    """A fixed number of values of any types."""
+    """A tuple of a fixed number of values, each of any type."""
 
     fields: tuple[Type, ...]
 
@@ -78,7 +78,7 @@ class FunctionType(Type):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SequenceType(Type):
-    """A list of run-time length whose elements have one type. Existential dimensions may differ between elements."""
+    """A list whose length is known at run time. Its elements have one type, but their existential dimensions may differ."""
 
     element: Type
 
@@ -97,7 +97,7 @@ class OptionalType(Type):
 
 
 def type_vars(type_: Type) -> frozenset[Expr]:
-    """The symbolic dimensions that occur in a type."""
+    """Return the symbolic dimensions that occur in a type."""
     match type_:
         case TensorType(shape=shape):
             return frozenset().union(*(free_vars(dim) for dim in shape if type(dim) is not int))

@@ -64,12 +64,12 @@ def test_without_subgroups_it_is_the_same_program():
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("p[r, t] = int32(1)\n      p[r, ((t * -1) + 7)] = int32(2)", "expected neighbouring elements"),
+        ("p[r, t] = int32(1)\n      p[r, ((t * -1) + 7)] = int32(2)", "must store adjacent elements"),
         (
             "p[r, t] = int32(1)\n      barrier\n      p[((r * -1) + 3), t] = int32(2)",
             "expected one element for each thread, found several",
         ),
-        ("q[r] = int32(1)", "expected neighbouring elements for neighbouring threads, or one for the first"),
+        ("q[r] = int32(1)", "adjacent threads must store adjacent elements, or only the first thread must store"),
         ("p[r, t] = int32(1)\n      barrier\n      y[r, t] = p[((r * -1) + 3), t]", "found thread"),
         ("if index(bool, (t == 0)):\n        q[r] = int32(1)\n      barrier\n      y[r, t] = q[3]", "found thread"),
         ("if index(bool, (t == 0)):\n        q[1] = int32(1)\n      barrier\n      y[r, t] = q[3]", "found thread 2"),

@@ -44,7 +44,7 @@ def of(functions: Any) -> inlaid.Module:
             lambda: of({"main": inlaid.function([X], inlaid.call(G, [X]))}),
             r"the module has no function @g; it has @main; add it: inlaid\.Module",
         ),
-        (lambda: inlaid.function([OTHER], IDENTITY), "the result must be tensors, got fn.*; call the function in its body"),
+        (lambda: inlaid.function([OTHER], IDENTITY), "the result must contain no function, got fn.*; return a call of it"),
     ],
 )
 def test_modules_that_are_malformed(model: Callable[[], Any], message: str) -> None:
@@ -56,7 +56,7 @@ def test_modules_that_are_malformed(model: Callable[[], Any], message: str) -> N
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: inlaid.tuple_item(inlaid.tuple_([X]), 3), "which has 1, got field 3; count fields from 0"),
+        (lambda: inlaid.tuple_item(inlaid.tuple_([X]), 3), "of length 1, got field 3; count fields from 0"),
         (lambda: ops.relu(X, slope=2), r"got 'slope' \(operator relu\); call it as relu\(x\)"),
         (lambda: inlaid.tuple_([X, 1]), "field 1 must be an expression, got int; make constants with inlaid.constant"),
         (lambda: inlaid.call(IDENTITY, [1]), "argument 0 must be an expression, got int"),

@@ -85,4 +85,4 @@ def test_attention_refuses() -> None:
         masked=True,
     )
     raises_for(ops.attention, "the mask must broadcast to", q[:, :3], k, v, normal((5, 1, 1, 1)), scale=1.0, masked=True)
-    raises_for(ops.attention, "expected 4 operands for masked and padded, got 3", q[:, :3], k, v, scale=1.0, masked=True)
+    raises_for(ops.attention, "masked and padded require 4 operands, got 3", q[:, :3], k, v, scale=1.0, masked=True)

@@ -111,4 +111,4 @@ def test_col2im_refuses() -> None:
         shape=(4, 4),
         kernel=(2, 2),
     )
-    raises_for(ops.col2im, "shape and kernel of one length, got Tensor", normal((1, 4)), shape=(4, 4), kernel=(2, 2))
+    raises_for(ops.col2im, "shape and kernel of equal length, got Tensor", normal((1, 4)), shape=(4, 4), kernel=(2, 2))

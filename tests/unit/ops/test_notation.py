@@ -119,7 +119,7 @@ def test_subscripts_by_tensors_and_of_tuples() -> None:
         (lambda x: ops.sum(x, 3), "axes must be >= -3 and < 3"),
         (
             lambda x: inlaid.tuple_item(inlaid.tuple_([x]), 3),
-            "expected a field of .* which has 1, got field 3; count fields from 0",
+            "expected a field of .* of length 1, got field 3; count fields from 0",
         ),
         (lambda x: inlaid.tuple_item(ops.relu(x), 3), "expected a tuple to take field 3 of, got .*operator relu"),
     ],

@@ -118,4 +118,4 @@ def test_layers_refuse() -> None:
         **{**attrs, "activations": ("Sin", "Tanh", "Tanh")},
     )
     raises_for(operator, "direction", *args, **{**attrs, "direction": "sideways"})
-    raises_for(operator, "expected 7 operands by the attributes, got 6", *args, **{**attrs, "masked": True})
+    raises_for(operator, "the attributes require 7 operands, got 6", *args, **{**attrs, "masked": True})

@@ -243,5 +243,5 @@ def test_conditions() -> None:
     x = ir.var("x", TensorType((N,), "float32"))
     candidates = takers_of({"a": lambda call: AcceptIf(arith.compare("!=", N, 5))})
     found = explain(partition(ir.Module({"main": ir.function([x], ops.relu(x))}), candidates), candidates)
-    assert "where (n != 5); else other targets" in found.to_text()
+    assert "if (n != 5); otherwise on other targets" in found.to_text()
     assert "a varying number of bytes in" in found.to_text()

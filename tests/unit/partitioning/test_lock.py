@@ -78,8 +78,8 @@ def test_a_lock_without_news_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("module", "judges", "message"),
     [
-        (model("other"), BEFORE, "the lock is for another model: this one has no relu at act"),
-        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer accepts relu at act, where the lock places it"),
+        (model("other"), BEFORE, "the lock is for another model: this model has no relu at act"),
+        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer accepts relu at act, but the lock places it there"),
         (model(), {"c": BEFORE["a"], "b": BEFORE["b"]}, "the lock needs target a, which is not listed"),
     ],
 )

@@ -281,7 +281,7 @@ def sample(*shape: int, value: float = 0.5) -> dict[str, Array]:
         ([], "at least one calibration sample"),
         (sample(4, 8), "expected an iterable of samples"),
         (7, "expected an iterable of samples"),
-        ([np.zeros((4, 8))], "expected sample 0 as a dictionary"),
+        ([np.zeros((4, 8))], "sample 0 must be a dict keyed by input name, got ndarray"),
         ([sample(4, 8, value=np.nan)], "input x of sample 0 has values that are not finite"),
         ([{"y": np.zeros((4, 8), np.float32)}], "has no input 'y'"),
         ([sample(4, 8), sample(4, 7)], "sample 1: input 'x' has shape"),

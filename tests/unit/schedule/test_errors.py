@@ -150,7 +150,7 @@ def test_pipelines(matmul_program: ir.LoopProgram, chain_program: ir.LoopProgram
     s = Schedule(matmul_program)
     i, _, k = s.loops("product")
     fails(s, "the buffer of block product must be allocated directly in a loop", lambda: s.double_buffer("product"))
-    fails(s, "loop i0 needs 1 stages >= 0, one per statement, got", lambda: s.software_pipeline(i, (0, 1)))
+    fails(s, "stages must hold a number >= 0 for each of 1 statements, got", lambda: s.software_pipeline(i, (0, 1)))
     fails(s, "product, which block product writes, must be allocated directly", lambda: s.rolling_buffer("product"))
     fails(s, "block c is not inside loop k", lambda: s.prefetch("c", "product", k, 1))
     s = Schedule(chain_program)

@@ -50,5 +50,5 @@ def test_boxes_that_may_wrap_round_are_refused() -> None:
     outer, inner = s.split(j, (None, 4))
     s.compute_at("b", outer)
     s.tensorize(inner, "doubled")
-    with pytest.raises(ScheduleError, match="do it before tensorize"):
+    with pytest.raises(ScheduleError, match="apply this before tensorize"):
         s.software_pipeline(outer, (0, 1))

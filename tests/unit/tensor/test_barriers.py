@@ -281,25 +281,25 @@ HEAD = "program f(x: float32[8]) -> (y: float32[8]):\n"
         (
             '  alloc r: float32[4] in "local"\n  for t in 8, thread, "threadIdx.x":\n    r[(t % 4)] = x[t]\n'
             '  for u in 8, thread, "threadIdx.x":\n    y[u] = r[(u % 4)]\n',
-            "expected distinct elements for each thread, found some that threads of threadIdx.x share",
+            "each thread must use distinct elements, but threads of threadIdx.x share some",
         ),
         (
             '  alloc r: float32[9] in "local"\n  for t in 8, thread, "threadIdx.x":\n    r[t] = x[t]\n'
             '  for u in 8, thread, "threadIdx.x":\n    y[u] = r[u]\n    y[u] = r[0]\n',
-            "buffer r: expected all accesses of a thread in one part of it",
+            "buffer r: all accesses of a thread must be in one part of it",
         ),
         (
             '  alloc s: float32[8]\n  for t in 8, thread, "threadIdx.x":\n    s[t] = x[t]\n',
-            "expected its allocation outside the kernel; give it a scope that a block or a thread owns",
+            "must be allocated outside the kernel; give it a scope that a block or a thread owns",
         ),
         ('  alloc s: float32[8] in "sram"\n  y[0] = x[0]\n', "buffer s: the target does not declare scope 'sram'"),
         (
             '  for t in 2, thread, "threadIdx.x":\n    for u in 4, thread, "threadIdx.x":\n      y[((t * 4) + u)] = x[u]\n',
-            "loop u: expected an axis that no loop around it has, found threadIdx.x",
+            "loop u: expected an axis without an enclosing loop, found threadIdx.x",
         ),
         (
             '  for t in 8, thread, "threadIdx.x":\n    y[t] = x[t]\n  for b in 2, thread, "blockIdx.x":\n    y[b] = x[b]\n',
-            "loop b over blockIdx.x: expected it around all statements of its kernel",
+            "loop b over blockIdx.x must be around all statements of its kernel",
         ),
         (
             '  for t in 8, thread, "threadIdx.y":\n    for k in (t + 1):\n      for u in 8, thread, "threadIdx.x":\n'

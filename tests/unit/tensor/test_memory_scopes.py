@@ -195,18 +195,18 @@ BLOCKS, THREADS, PARALLEL, LANES = "blockIdx.x", 'thread, "threadIdx.x"', "paral
     ("scope", "place", "loop", "message"),
     [
         ("sram", 0, THREADS, ""),
-        ("sram", 1, THREADS, "one for each device, found one for each iteration of loop b; allocate it outside of loop b"),
-        ("shared", 0, THREADS, "one for each block, found one for all iterations of loop b; allocate it inside loop b"),
+        ("sram", 1, THREADS, "one buffer per device, found one per iteration of loop b; allocate it outside of loop b"),
+        ("shared", 0, THREADS, "one buffer per block, found one for all iterations of loop b; allocate it inside loop b"),
         ("shared", 1, THREADS, ""),
-        ("shared", 2, THREADS, "one for each block, found one for each iteration of loop t; allocate it outside of loop t"),
-        ("local", 0, THREADS, "one for each thread, found one for all iterations of loop b; allocate it inside loop b"),
-        ("local", 1, THREADS, "one for each thread, found one for all iterations of loop t; allocate it inside loop t"),
+        ("shared", 2, THREADS, "one buffer per block, found one per iteration of loop t; allocate it outside of loop t"),
+        ("local", 0, THREADS, "one buffer per thread, found one for all iterations of loop b; allocate it inside loop b"),
+        ("local", 1, THREADS, "one buffer per thread, found one for all iterations of loop t; allocate it inside loop t"),
         ("local", 2, THREADS, ""),
-        ("local", 1, PARALLEL, "one for each thread, found one for all iterations of loop t; allocate it inside loop t"),
+        ("local", 1, PARALLEL, "one buffer per thread, found one for all iterations of loop t; allocate it inside loop t"),
         ("local", 2, PARALLEL, ""),
         ("local", 1, "serial", ""),
         ("local", 1, LANES, ""),
-        ("local", 2, LANES, "one for each thread, found one for each iteration of loop t; allocate it outside of loop t"),
+        ("local", 2, LANES, "one buffer per thread, found one per iteration of loop t; allocate it outside of loop t"),
     ],
 )
 def test_owners(scope: str, place: int, loop: str, message: str) -> None:
@@ -237,7 +237,7 @@ def test_what_threads_use_together_is_left_to_launches() -> None:
     check_scopes(parse(TOGETHER), EVERY)
     alloc = '    alloc f: float32[1000] in "local"\n'
     outside = TOGETHER.replace(alloc, "").replace("  for b", f"{alloc[2:]}  for b")
-    refused(outside, "buffer f in scope 'local', outside of all loops: expected one for each thread")
+    refused(outside, "buffer f in scope 'local', outside of all loops: expected one buffer per thread")
 
 
 TILES = """

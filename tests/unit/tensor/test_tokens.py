@@ -154,7 +154,7 @@ def test_conditions_around_several_stages(condition: str) -> None:
 
 def test_order_that_data_decides_cannot_run() -> None:
     program = insert_tokens(under("(x[i, 0] < 0)"), STAGES)
-    with pytest.raises(VerifyError, match="expected control that depends on sizes alone, found data"):
+    with pytest.raises(VerifyError, match="control around tasks must depend only on sizes, got data"):
         run(program, given_for(program, 2), stages=STAGES)
 
 
@@ -163,7 +163,7 @@ def test_sides_of_a_condition_push_alike() -> None:
     side = next(stmt.otherwise for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.If))
     assert side is not None
     first = next(stmt for stmt in ir.walk_stmts(side) if isinstance(stmt, ir.Intrinsic) and stmt.name.startswith("push"))
-    with pytest.raises(VerifyError, match="on both sides of a condition"):
+    with pytest.raises(VerifyError, match="in both branches"):
         check_tokens(changed(program, {first: ir.Seq((first, replace(first)))}), STAGES)
 
 
@@ -173,14 +173,14 @@ def test_sides_of_a_condition_push_alike() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('in "inp"', 'in "sram"', "expected a scope that a stage writes, found inp in 'sram'"),
+        ('in "inp"', 'in "sram"', "a stage must write the scope of inp, got scope 'sram'"),
         (
             "for i in n:",
             "for i in n, parallel:",
             "expected serial loops around tasks of several stages, found For",
         ),
         ("for i in n:", 'for i in n:\n    intrinsic "push.load.compute"', "expected serial loops"),
-        ("for i in n:", 'for i in n:\n    intrinsic "nop"', "found nop"),
+        ("for i in n:", 'for i in n:\n    intrinsic "nop"', "got nop"),
         ('alloc inp: int32[2, 2] in "inp"\n  for i in n:', 'for i in n:\n    alloc inp: int32[2, (i + 2)] in "inp"', "one size"),
         # Load waits for the store of the iteration before, and nothing in between orders them.
         ("= x[i, j]", "= y[0, j]", "load reads y without waiting until store has written y"),
@@ -207,9 +207,9 @@ def statements(program: ir.LoopProgram) -> list[ir.Intrinsic]:
 def test_every_push_or_pop_more_or_less_is_found(text: str) -> None:
     program = staged(text)
     for token in statements(program):
-        with pytest.raises(VerifyError, match=r"tokens? from|waits for ever"):
+        with pytest.raises(VerifyError, match=r"tokens? from"):
             check_tokens(changed(program, {token: ir.Seq(())}), STAGES)
-        with pytest.raises(VerifyError, match=r"tokens? from|waits for ever"):
+        with pytest.raises(VerifyError, match=r"tokens? from"):
             check_tokens(changed(program, {token: ir.Seq((token, replace(token)))}), STAGES)
 
 

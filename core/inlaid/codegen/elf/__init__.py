@@ -1,7 +1,7 @@
 """A linker for ELF64: relocatable objects into images and shared libraries.
 
-`read.py` reads objects, `link.py` resolves symbols and applies relocations, `layout.py` gives addresses, `write.py` writes the
-file. Relocation types are an architecture's own: a code generator passes its table. Nothing here runs a program or reads a file.
+`read.py` reads objects, `link.py` resolves symbols and applies relocations, `layout.py` assigns addresses, `write.py` writes the
+file. A code generator passes the relocation types of its architecture. The linker runs no program and reads no file.
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ class Part:
 
     @property
     def stored(self) -> int:
-        """Bytes in the file."""
+        """Size of the segment in the file, in bytes."""
         begin = self.pieces[0].offset
         return max((piece.offset + len(piece.content) for piece in self.pieces if len(piece.content)), default=begin) - begin
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """Size of the segment in memory, in bytes."""
         return self.pieces[-1].address + self.pieces[-1].size - self.pieces[0].address
 
 
@@ -58,7 +58,7 @@ def embed(image: Image) -> Embedded:
 
 def place(parts: Sequence[Part | Embedded], page: int) -> None:
     """Assign every piece an address and a file offset, congruent modulo the page size, in order. A memory page belongs to one part;
-    the file has no padding between parts other than alignment."""
+    the only padding between parts in the file is for alignment."""
     address = offset = 0
     for item in parts:
         if isinstance(item, Embedded):

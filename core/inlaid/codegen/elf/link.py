@@ -18,8 +18,8 @@ _PATCHED = (".data", ".init_array")
 
 @dataclass(frozen=True)
 class Rule:
-    """How a relocation type patches memory. `value` is what is written, in `bytes` bytes: the symbol's address relative to the
-    place, its absolute address, or the address relative to the place of a table entry that holds the symbol's address."""
+    """How a relocation type patches memory. `value` selects the number to write, in `bytes` bytes: the symbol's address relative to
+    the place, its absolute address, or the relative address of a table entry that holds the symbol's address."""
 
     value: Literal["relative", "absolute", "table"]
     bytes: Literal[4, 8] = 4
@@ -35,7 +35,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Blob:
-    """Read-only data under its own symbol, such as weights. It is addressed through pointers, since it may be large."""
+    """Read-only data with a symbol, such as weights. Code addresses it through pointers, since it may be large."""
 
     symbol: str
     contents: Sequence[Bytes]
@@ -54,9 +54,9 @@ def link(
 ) -> list[Bytes]:
     """Link objects into a shared object; returns the chunks of its file. Equal inputs give equal bytes.
 
-    `exports` are the exported functions. `helper` returns an object that defines an undefined symbol, None if there is none.
-    `images` maps the symbol of one function each to already linked code. `name` is the SONAME. Raises `CompileError` for an object
-    that is damaged or needs an unsupported feature, and for an undefined or multiply defined symbol.
+    `exports` are the exported functions. `helper` returns an object that defines an undefined symbol, None if it has no such
+    object. `images` maps the symbol of a function to its linked code. `name` is the SONAME. Raises `CompileError` for an object
+    that is damaged or uses an unsupported feature, and for an undefined or multiply defined symbol.
     """
     linker = _Linker(architecture, images or {}, blobs)
     for number, content in enumerate(objects):
@@ -102,7 +102,7 @@ class _Linker:
                 self.globals[blob.symbol] = _Target(pieces[0])
 
     def add(self, content: bytes, origin: str) -> None:
-        """Add an object."""
+        """Add an object to the link."""
         try:
             found = read_object(content, self.architecture.machine.number)
         except ValueError as error:

@@ -13,12 +13,12 @@ PROGBITS, SYMTAB, STRTAB, RELA_TABLE, NOBITS, REL, INIT_ARRAY, FINI_ARRAY, PREIN
 WRITE, ALLOC, EXECINSTR, TLS = 1, 2, 4, 0x400
 """Bits of `sh_flags`."""
 SECTION = struct.Struct("<IIQQQQIIQQ")
-"""sh_name, type, flags, addr, offset, size, link, info, addralign, entsize."""
+"""Section header: sh_name, type, flags, addr, offset, size, link, info, addralign, entsize."""
 UNDEFINED, FIRST_RESERVED = 0, 0xFF00
 LOCAL, GLOBAL, WEAK = 0, 1, 2
 """Symbol bindings."""
 _DROPPED = ".eh_frame"
-"""Unwind tables, which are dropped: kernels neither throw nor call anything that does."""
+"""Section of unwind tables, which is dropped, since kernels raise no exceptions."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> li
 
 
 def section_names(segments: Sequence[Part]) -> list[str]:
-    """Names of the output's sections in order; the first is number 1."""
+    """List the names of the output's sections in order; the first is number 1."""
     return list(_by_section(segments))
 
 

@@ -21,9 +21,9 @@ class ThreadDialect(Protocol):
     width.
 
     converted: names of narrow floats that the language converts from and to float32, rounding half to even. words: reserved names.
-    helpers: definitions by name; `thread_source` prints those that a kernel or a later helper uses. device, shared: address space
-    qualifiers of pointers to device and shared memory. static_shared: most bytes of shared memory that a kernel may declare; more
-    is allocated as dynamic shared memory at launch.
+    helpers: definitions by name; `thread_source` prints the helpers that a kernel or a later helper uses. device, shared: address
+    space qualifiers of pointers to device and shared memory. static_shared: maximum bytes of shared memory that a kernel may
+    declare; beyond it, dynamic shared memory is allocated at launch.
 
     emitters: printers of tensor intrinsics by name. dealt: scopes whose buffers are distributed over the registers of a subgroup,
     mapped to its number of threads. A thread declares its part as 32-bit words; only intrinsics access it, in whole words at
@@ -44,66 +44,66 @@ class ThreadDialect(Protocol):
     dealt: Mapping[str, int]
 
     def with_waits(self, program: ir.LoopProgram) -> ir.LoopProgram:
-        """An SPMD kernel with the waits that its asynchronous intrinsics need before barriers."""
+        """Insert the waits that the asynchronous intrinsics of an SPMD kernel need before barriers."""
 
     def descriptor(self, stmt: ir.Intrinsic) -> str:
-        """Descriptor of the buffer of an intrinsic's first region, a parameter of the kernel, as text for the launch plan; "" for
-        an intrinsic that takes none. The emitter gets the parameter's name as last argument."""
+        """Return the descriptor of the buffer in an intrinsic's first region, as text for the launch plan; "" if the intrinsic
+        takes no descriptor. The emitter gets the name of the descriptor parameter as last argument."""
 
     def descriptor_parameter(self, name: str) -> str:
-        """Declaration of a descriptor. Printed only for intrinsics that take one."""
+        """Print the declaration of a descriptor parameter. Called only for intrinsics that take a descriptor."""
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
-        """Kernel signature up to its parameter list; `threads` is the block size, None if unknown."""
+        """Print a kernel's signature before its parameter list; `threads` is the block size, None if unknown."""
 
     def position(self, thread: str) -> str:
-        """Index of the thread or block along an axis such as "threadIdx.x"."""
+        """Print the index of the thread or block along an axis such as "threadIdx.x"."""
 
     def shared_array(self, kind: str, name: str, count: int) -> str:
-        """Declaration of an array in shared memory; `count` 0 for dynamic shared memory."""
+        """Print the declaration of an array in shared memory; `count` 0 for dynamic shared memory."""
 
     def vector(self, of: DType, lanes: int) -> str:
-        """Vector type of an element type; for bool, of its bytes in memory."""
+        """Print the vector type of an element type; for bool, the vector type of its bytes in memory."""
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
-        """Call of a function of ir.UNARY, `fma` or `fmod`, on vectors, or on scalars for `lanes` 0."""
+        """Print a call of a function in `ir.UNARY`, of `fma` or of `fmod`, on vectors; on scalars for `lanes` 0."""
 
     def any(self, mask: str, lanes: int) -> str:
-        """Whether any lane of an 8-bit mask is set."""
+        """Print the test whether any lane of an 8-bit mask is set."""
 
     def all(self, mask: str, lanes: int) -> str:
-        """Whether all lanes of an 8-bit mask are set."""
+        """Print the test whether all lanes of an 8-bit mask are set."""
 
     def splat(self, value: str, of: DType, lanes: int) -> str:
-        """Broadcast of a scalar."""
+        """Print the broadcast of a scalar."""
 
     def elements(self, values: Sequence[str], of: DType) -> str:
-        """Vector from one scalar per lane."""
+        """Print a vector of one scalar per lane."""
 
     def lane(self, value: str, number: int, lanes: int) -> str:
-        """One lane of a vector, as an lvalue."""
+        """Print one lane of a vector as an lvalue."""
 
     def choose(self, mask: str, a: str, b: str) -> str:
-        """The lanes of `a` where a mask is set, of `b` elsewhere."""
+        """Print a lane-wise select: `a` in lanes where the mask is set, `b` elsewhere."""
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
-        """Lane-wise conversion with the semantics of a C cast; masks stay masks."""
+        """Print a lane-wise conversion with the semantics of a C cast; masks stay masks."""
 
     def decode(self, code: str, of: DType, lanes: int) -> str:
-        """Convert the bits of a narrow float, an unsigned integer, to float32; `lanes` 0 for a scalar."""
+        """Print a conversion of the bits of a narrow float, an unsigned integer, to float32; `lanes` 0 for a scalar."""
 
     def encode(self, value: str, of: DType, lanes: int) -> str:
-        """Convert float32 to the bits of a narrow float, an unsigned integer."""
+        """Print a conversion of float32 to the bits of a narrow float, an unsigned integer."""
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
-        """Bitcast of a scalar (`lanes` 0) or vector to a type of the same width."""
+        """Print a bitcast of a scalar (`lanes` 0) or vector to a type of the same width."""
 
     def shuffle(self, value: str, lane: str, width: int) -> str:
-        """The scalar `value` of thread `lane` modulo `width`, a power of two, in the aligned group of `width` threads. All
-        threads of the block reach it. Printed only for targets with `shuffles`."""
+        """Print a shuffle: the scalar `value` of thread `lane` modulo `width`, a power of two, in an aligned group of `width`
+        threads. All threads of the block execute it. Called only for targets with `shuffles`."""
 
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        """Vector load from address space `space`, from a multiple of `aligned` bytes."""
+        """Print a vector load from address space `space` at a multiple of `aligned` bytes."""
 
     def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        """Vector store to address space `space`, to a multiple of `aligned` bytes."""
+        """Print a vector store to address space `space` at a multiple of `aligned` bytes."""

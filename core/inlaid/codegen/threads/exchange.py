@@ -29,8 +29,8 @@ def shuffled(program: ir.LoopProgram) -> ir.LoopProgram:
         for t in 32, threadIdx.x: alloc p, q in "register": { p = a; q = shuffle(p, t + 16, 32); if t < 16: b = p + q }
 
     The thread that stores an element has it in its register. A shuffle replaces the barrier before the read, which all threads
-    reach; a store between the two would be a race. Raises `Unsupported` if an index does not determine the thread, or no single
-    barrier precedes a read.
+    reach. A store between barrier and read would be a race. Raises `Unsupported` if an index does not determine the thread, or no
+    single barrier precedes a read.
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == SUBGROUP for stmt in ir.walk_stmts(program.body)):
         return program
@@ -54,8 +54,8 @@ def _over_threads(stmt: ir.Stmt) -> bool:
 
 @dataclass(frozen=True)
 class _Register:
-    """Register of a thread for a buffer: the element at `first` plus `step` times its number along `LANES`; step 0 if only thread 0
-    has an element."""
+    """Register of a thread for a buffer: it holds the element at `first` plus `step` times the thread's number along `LANES`.
+    `step` is 0 if only thread 0 has an element."""
 
     value: ir.Buffer
     first: arith.Expr
@@ -85,7 +85,7 @@ class _Exchange:
         self._last: _BarrierReads | None = None
 
     def body(self, body: ir.Stmt) -> ir.Stmt:
-        """The statements inside the loops over threads."""
+        """Rewrite the statements inside the loops over threads."""
         self._find(body, arith.ONE)
         body = self._placed(self._stmt(body, arith.ONE))
         own = [register.value for register in self._registers.values()]
@@ -114,7 +114,7 @@ class _Exchange:
         buffer = store.buffer
         first, step = self._split(flat_index(buffer, store.indices))
         if step != 1 and not self._is_first(guard):
-            raise self._refused(buffer, "expected neighbouring elements for neighbouring threads, or one for the first")
+            raise self._refused(buffer, "adjacent threads must store adjacent elements, or only the first thread must store")
         value = ir.Buffer(buffer.name, (), buffer.dtype, "register")
         return _Register(value, first, step if step == 1 else 0)
 
@@ -126,7 +126,7 @@ class _Exchange:
         return arith.Linear(terms, form.constant).expr(), step
 
     def _is_first(self, guard: arith.Expr) -> bool:
-        """Whether a guard admits only thread 0."""
+        """Test whether a guard admits only thread 0."""
         return any(part == arith.compare("==", self._lane, 0) for part in _conjuncts(guard))
 
     # --- statements ---
@@ -174,7 +174,7 @@ class _Exchange:
         return Rewriter(expr=load)
 
     def _read(self, load: ir.Load, guard: arith.Expr) -> ir.Buffer:
-        """Register that holds the value of a load."""
+        """Return the register that holds the value of a load."""
         register = self._registers[load.buffer]
         thread = self._analyzer.simplify(flat_index(load.buffer, load.indices) - register.first)
         own: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}

@@ -34,7 +34,7 @@ def _indices(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 
 
 def flat_index(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
-    """Row-major flat index of an element."""
+    """Return the row-major flat index of an element."""
     flat: arith.Expr = arith.ZERO
     for extent, index in zip(buffer.shape, indices, strict=True):
         flat = arith.add(arith.mul(flat, extent), index)

@@ -36,8 +36,8 @@ _WORD_BYTES = 4
 @dataclass(frozen=True)
 class ThreadKernelText:
     """Text of a kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 if an index is out of range.
-    `index` is the type of its indices. `shared`: bytes of dynamic shared memory. `descriptors`: its parameters by value, before the
-    report pointer."""
+    `index` is the type of its indices. `shared`: bytes of dynamic shared memory. `descriptors`: its descriptor parameters, passed
+    by value before the report pointer."""
 
     text: str
     reports: bool
@@ -149,7 +149,7 @@ class _ThreadKernel(WideExpressions):
         return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched, tuple(self.descriptors))
 
     def _threads(self) -> tuple[int, int, int] | None:
-        """Static block size; None if an extent is symbolic."""
+        """Return the static block size; None if an extent is symbolic."""
         extents = [self.kernel.kernel.threads.get(f"threadIdx.{axis}", arith.ONE) for axis in AXES]
         known = [extent.value for extent in map(arith.simplify, extents) if isinstance(extent, arith.Const)]
         return (known[0], known[1], known[2]) if len(known) == len(AXES) else None
@@ -277,7 +277,7 @@ class _ThreadKernel(WideExpressions):
         return f"{self.buffers[buffer]}[{self._words(buffer, first.value)}]"
 
     def _words(self, buffer: ir.Buffer, elements: int) -> int:
-        """Words per thread of a number of distributed elements."""
+        """Return the 32-bit words per thread of `elements` distributed elements."""
         return elements * buffer.dtype.bytes // (_WORD_BYTES * self.dialect.dealt[buffer.scope])
 
     def alloc(self, buffer: ir.Buffer) -> None:
@@ -313,7 +313,7 @@ class _ThreadKernel(WideExpressions):
 
 
 def _checks(stmt: ir.Stmt) -> bool:
-    """Whether a statement, substatements excluded, has checked indices."""
+    """Test whether a statement, substatements excluded, has checked indices."""
     values, indices = ir.statement_operands(stmt)
     if isinstance(stmt, ir.Let) and stmt.bounds is not None:
         return True

@@ -1,4 +1,4 @@
-"""Replace conversions of narrow floats by calls, for languages that have them."""
+"""Replace conversions of narrow floats by calls, for languages with conversion functions."""
 
 from __future__ import annotations
 

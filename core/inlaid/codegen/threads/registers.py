@@ -10,7 +10,7 @@ from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
 
 MOST_NAMES = 1024
-"""Most elements of a buffer outside scope `register` that become variables."""
+"""Maximum elements of a buffer outside scope `register` that is replaced by variables."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Names:
     width: int
 
     def at(self, place: int) -> tuple[str, int]:
-        """Variable of an element, and its lane there."""
+        """Return the variable that holds an element, and the element's lane in it."""
         return self.names[place // self.width], place % self.width
 
 
 def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[int, int]:
-    """(elements per variable, number of elements) of a buffer allocated around `body`; (0, 0) if an index is not constant.
+    """Return (elements per variable, elements) of a buffer allocated around `body`; (0, 0) if an index is not constant.
 
     Variables are vectors as wide as the vectorized loops that access the buffer, if all accesses are aligned vectors; else scalars.
     The last vector may exceed the buffer, in lanes that are never read.

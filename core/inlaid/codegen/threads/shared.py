@@ -18,7 +18,7 @@ _WORD = 8
 
 
 def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) -> tuple[ir.LoopProgram, dict[str, int]]:
-    """Rename allocated buffers uniquely and key the offsets by name: names survive passes that rebuild buffers."""
+    """Rename allocated buffers uniquely and key the offsets by name, since names survive passes that rebuild buffers."""
     taken: set[str] = set()
     local = dict.fromkeys(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
     named = {buffer: ir.Buffer(unique(buffer.name, taken), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
@@ -27,7 +27,7 @@ def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) ->
 
 
 def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> dict[ir.Buffer, int]:
-    """Buffers that are allocated outside the thread loops, and their byte offsets."""
+    """Map the buffers that are allocated outside the thread loops to their byte offsets."""
     found = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc) and any(isinstance(node, ir.For) and node.over_threads for node in ir.walk_stmts(stmt.body)):
@@ -40,7 +40,7 @@ def declarations(
 ) -> tuple[list[str], int]:
     """Declare shared buffers at the head of a kernel: as arrays, or as pointers into one array if their bytes overlap.
 
-    Returns the lines, and the bytes of dynamic shared memory: 0 unless all need more than a kernel may declare.
+    Returns the lines, and the bytes of dynamic shared memory: 0 if the buffers fit in the shared memory that a kernel may declare.
     """
     spans = sorted((at, at + _bytes(buffer)) for buffer, at in shared.items())
     total = max((end for _, end in spans), default=0)

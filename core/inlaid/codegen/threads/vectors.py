@@ -25,7 +25,7 @@ _OF_BOOLS = {
 }
 _BOOL = dtype("bool")
 VECTOR_BYTES = 16
-"""Most bytes of one load or store, and the alignment of buffers."""
+"""Maximum bytes of one load or store, and the alignment of buffers."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Wide(Text):
 
 
 def signed(bits: int) -> DType:
-    """Signed integer dtype of a width in bits."""
+    """Return the signed integer dtype of a width in bits."""
     return dtype(f"int{bits}")
 
 
 def unsigned(bits: int) -> DType:
-    """Unsigned integer dtype of a width in bits."""
+    """Return the unsigned integer dtype of a width in bits."""
     return dtype(f"uint{bits}")
 
 
@@ -62,7 +62,7 @@ class Vectors:
         return Wide(self._name(self.dialect.vector(signed(bits), lanes), code), ATOM, lanes=lanes, mask=bits)
 
     def number(self, value: float, of: DType, lanes: int) -> str:
-        """Broadcast of a constant."""
+        """Print the broadcast of a constant."""
         return self.dialect.splat(c_values.literal(value, of), of, lanes)
 
     def widen(self, text: Text, of: DType, lanes: int) -> Wide:
@@ -80,7 +80,7 @@ class Vectors:
         return self.mask(self.dialect.convert(mask.code, signed(mask.mask), signed(bits), mask.lanes), bits, mask.lanes)
 
     def choose(self, flag: Wide, a: Wide, b: Wide, of: DType) -> Wide:
-        """Lane-wise select: `a` where the mask is set, else `b`."""
+        """Print a lane-wise select: `a` in lanes where `flag` is set, else `b`."""
         if of is _BOOL:
             bits = min(a.mask, b.mask)
             one, two, flag = (self.as_wide(item, bits) for item in (a, b, flag))
@@ -88,30 +88,30 @@ class Vectors:
         return self.value(self.dialect.choose(self.as_wide(flag, of.bits).code, a.code, b.code), of, flag.lanes)
 
     def both(self, a: Wide, b: Wide) -> Wide:
-        """Conjunction of two masks."""
+        """Print the conjunction of two masks."""
         return self._of_bools("and", a, b)
 
     def opposite(self, mask: Wide) -> Wide:
-        """Negation of a mask."""
+        """Print the negation of a mask."""
         return self.mask(f"~{mask.code}", mask.mask, mask.lanes)
 
     def any(self, mask: Wide) -> str:
-        """Whether any lane is set."""
+        """Test whether any lane is set."""
         return self.dialect.any(self.as_wide(mask, 8).code, mask.lanes)
 
     def all(self, mask: Wide) -> str:
-        """Whether all lanes are set."""
+        """Test whether all lanes are set."""
         return self.dialect.all(self.as_wide(mask, 8).code, mask.lanes)
 
     def stored(self, value: Wide, of: DType) -> str:
-        """Memory representation of a value: a bool is a byte of 0 or 1."""
+        """Convert a value to its memory representation: a bool becomes a byte of 0 or 1."""
         if of is not _BOOL:
             return value.code
         mask = self.as_wide(value, 8)
         return f"{self.dialect.reinterpret(mask.code, unsigned(8), value.lanes)} & {self.number(1, unsigned(8), value.lanes)}"
 
     def loaded(self, code: str, of: DType, lanes: int) -> Wide:
-        """Value of a memory representation."""
+        """Convert the memory representation of a value to the value: a bool becomes a mask."""
         if of is not _BOOL:
             return self.value(code, of, lanes)
         return self.mask(f"{code} != {self.number(0, unsigned(8), lanes)}", 8, lanes)
@@ -119,7 +119,7 @@ class Vectors:
     # --- operations ---
 
     def binary(self, op: str, a: Wide, b: Wide, of: DType, shift: bool = False, divides: bool = False) -> Wide:
-        """`op` of ir.BINARY. `shift`: the count is proved in [0, width); `divides`: the divisor is proved neither 0 nor -1."""
+        """Print `op` of `ir.BINARY`. `shift`: the count is proved in [0, width); `divides`: the divisor is proved not 0 or -1."""
         if of is _BOOL:
             return self._of_bools(op, a, b)
         lanes = a.lanes
@@ -151,7 +151,7 @@ class Vectors:
         return self.dialect.reinterpret(code, of, lanes)
 
     def _extreme(self, op: str, a: Wide, b: Wide, of: DType) -> Wide:
-        """min or max; NaN-propagating for floats."""
+        """Print min or max; NaN-propagating for floats."""
         if a.number:
             a, b = b, a
         symbol, choose = "<" if op == "min" else ">", self.dialect.choose
@@ -192,19 +192,19 @@ class Vectors:
         return self.value(self.dialect.choose(fits.code, shifted.code, self.number(0, of, lanes)), of, lanes)
 
     def fused(self, form: str, args: Sequence[Wide], of: DType) -> Wide:
-        """a * b + c in a `form` of `_FUSED`, which the compiler may contract to an FMA."""
+        """Print a * b + c in a `form` of `_FUSED`, which the compiler may contract to an FMA."""
         a, b, c = args
         return self.value(form.format(a=a.code, b=b.code, c=c.code), of, a.lanes)
 
     def fma(self, args: Sequence[Wide], of: DType) -> Wide:
-        """a * b + c, rounded once."""
+        """Print a * b + c, rounded once."""
         a, b, c = args
         if not of.is_float:
             return self.binary("add", self.binary("mul", a, b, of), c, of)
         return self.value(self.dialect.call("fma", (a.code, b.code, c.code), of, a.lanes), of, a.lanes)
 
     def unary(self, op: str, a: Wide, of: DType) -> Wide:
-        """`op` of ir.UNARY."""
+        """Print `op` of `ir.UNARY`."""
         lanes = a.lanes
         match op:
             case "isnan":
@@ -232,7 +232,7 @@ class Vectors:
         return self._wrapping(f"({self._bits(a, of)} & {rest})", of, a.lanes)
 
     def reinterpret(self, a: Wide, target: DType) -> Wide:
-        """Bitcast to a dtype of the same width."""
+        """Print a bitcast to a dtype of the same width."""
         return self.value(self.dialect.reinterpret(a.code, target, a.lanes), target, a.lanes)
 
     def convert(self, a: Wide, source: DType, target: DType) -> Wide:
@@ -251,7 +251,7 @@ class Vectors:
         return a if source is target else self.value(self.dialect.convert(a.code, source, target, a.lanes), target, a.lanes)
 
     def _saturated(self, a: Wide, source: DType, target: DType) -> Wide:
-        """Saturating float-to-integer conversion; NaN becomes 0."""
+        """Print a saturating float-to-integer conversion; NaN becomes 0."""
         lanes, (low, high), choose = a.lanes, target.limits, self.dialect.choose
         if target.kind == "int":
             a = self.value(choose(f"{a.code} == {a.code}", a.code, self.number(0.0, source, lanes)), source, lanes)

@@ -26,7 +26,7 @@ _FUSED = {
 
 
 class WideExpressions(WideMemory):
-    """Prints expressions."""
+    """Prints expressions, scalar or over lanes."""
 
     def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         if isinstance(expr, ir.Select):

@@ -1,6 +1,6 @@
 """Print indices, conditions and masks over the lanes of a vectorized loop.
 
-Lane-invariant expressions stay scalar. Under a mask, inactive lanes are not bounds-checked.
+Lane-invariant expressions stay scalar. If a mask is set, only active lanes are bounds-checked.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class WideIndices(Statements):
         return name
 
     def report(self, failed: str) -> None:
-        """Emit a report of a bad index under a condition, and skip the access."""
+        """Print a statement that reports a bad index if the condition `failed` holds, and skips the access."""
         raise NotImplementedError
 
     def varies(self, expr: arith.Expr) -> bool:
-        """Whether an index varies by lane."""
+        """Test whether an index varies by lane."""
         if self.lane is None:
             return False
         if any(var == self.lane or var in self.wide_names for var in arith.free_vars(expr)):
@@ -56,7 +56,7 @@ class WideIndices(Statements):
         return any(load.buffer in self.private for load in loads)
 
     def by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
-        """(base, stride) of an index base + stride * lane with a lane-invariant base; None for any other."""
+        """Match an index base + stride * lane with a lane-invariant base; returns (base, stride), None for any other index."""
         if not self.varies(flat):
             return flat, 0
         assert self.lane is not None
@@ -66,7 +66,7 @@ class WideIndices(Statements):
         return found[1], found[0].value
 
     def component(self, expr: arith.Expr, place: int) -> str:
-        """Value of an index in one lane."""
+        """Print the value of an index in one lane."""
 
         def leaf(node: arith.Expr) -> str | None:
             if node == self.lane:
@@ -88,7 +88,7 @@ class WideIndices(Statements):
         return self.index_with(expr, leaf)
 
     def wide_index(self, expr: arith.Expr) -> Wide:
-        """Vector of an index over all lanes."""
+        """Print the vector of an index over all lanes."""
         of, lanes = self.index_dtype, self.lanes
         if expr in self.wide_names:
             return self.wide_names[expr]
@@ -112,7 +112,7 @@ class WideIndices(Statements):
         return self.vectors.value(self.dialect.elements([self.component(expr, place) for place in range(lanes)], of), of, lanes)
 
     def condition(self, expr: arith.Expr) -> Wide:
-        """Mask of the lanes in which an index condition is nonzero."""
+        """Print the mask of the lanes in which an index condition is nonzero."""
         if not self.varies(expr) and not arith.reads_data(expr):
             return self.vectors.widen(Text(self.index(expr)), _BOOL, self.lanes)
         match expr:
@@ -134,13 +134,13 @@ class WideIndices(Statements):
         return self.vectors.mask(f"{number.code} != {zero}", self.index_dtype.bits, self.lanes)
 
     def _checked(self, node: arith.Opaque) -> Wide:
-        """Vector of a bounds-checked index."""
+        """Print the vector of a bounds-checked index."""
         assert isinstance(node.payload, ir.Expr)
         value = self.wide_narrowed(node.payload)
         return value if self.inside(node.payload, node.lower, node.upper) else self.check_lanes(value, node.lower, node.upper)
 
     def wide_narrowed(self, expr: ir.Expr) -> Wide:
-        """Vector of a value converted to the index type, saturating."""
+        """Print the vector of a value converted to the index type, saturating."""
         of, to = expr.dtype, self.index_dtype
         value = self.vectors.widen(self.value(expr), of, self.lanes)
         if of.bits > to.bits or (of.bits == to.bits and of is not to):
@@ -168,7 +168,7 @@ class WideIndices(Statements):
 
     @contextmanager
     def under(self, flag: Wide) -> Iterator[None]:
-        """Restrict the active lanes to those where `flag` is set."""
+        """Restrict the active lanes to lanes in which `flag` is set."""
         outer, known = self.mask, self.known
         self.mask = flag if outer is None else self.vectors.both(outer, flag)
         self.known = dict(known)

@@ -1,6 +1,6 @@
 """Print loads and stores, scalar or over the lanes of a vectorized loop.
 
-Unit-stride accesses are vector accesses; others, and those under a partial mask, are per lane.
+Unit-stride accesses are vector accesses. Accesses of other strides, or under a partial mask, are per lane.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from inlaid.types import dtype
 
 _BOOL = dtype("bool")
 _MOST_RISKS = 16
-"""Most loads and checked indices that are memoized per expression."""
+"""Maximum loads and checked indices that are memoized per expression."""
 
 
 class WideMemory(WideIndices):
-    """Prints accesses to buffers. `spaces` are the address spaces of buffers, `bases` the alignments in bytes of those in memory,
-    `named` the variables of those that are scalar-replaced."""
+    """Prints accesses to buffers. `spaces` maps buffers to address spaces, `bases` buffers in memory to their alignments in bytes,
+    and `named` scalar-replaced buffers to their variables."""
 
     def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
         super().__init__(program, dialect, index, ranges)
@@ -36,7 +36,7 @@ class WideMemory(WideIndices):
         self._risks_of: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
 
     def place(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
-        """Flat index of an access in its array."""
+        """Return the flat index of an access in the buffer's array."""
         flat = flat_index(buffer, indices)
         if buffer in self.private and self.lane is not None:
             flat = arith.add(arith.mul(flat, self.lanes), self.lane)
@@ -46,7 +46,7 @@ class WideMemory(WideIndices):
         return self._element(buffer, self.place(buffer, indices))
 
     def _elements(self, buffer: ir.Buffer, flat: arith.Expr, shape: tuple[arith.Expr, int] | None) -> list[str]:
-        """Element of each lane; `shape` is the (base, stride) of the index, if it has one."""
+        """Print the element of each lane; `shape` is the (base, stride) of the index, None if it has no constant stride."""
         if shape is None or buffer in self.named or isinstance(shape[0], arith.Const):
             return [self._element(buffer, flat, place) for place in range(self.lanes)]
         base, stride = self.index(shape[0]), shape[1]
@@ -55,7 +55,7 @@ class WideMemory(WideIndices):
         return [f"{self.buffers[buffer]}[{base}{f' + {place * stride}' * bool(place)}]" for place in range(self.lanes)]
 
     def _element(self, buffer: ir.Buffer, flat: arith.Expr, lane: int | None = None) -> str:
-        """Element at a flat index, in one lane if the index varies."""
+        """Print the element at a flat index, in lane `lane` if the index varies by lane."""
         if buffer not in self.named:
             return f"{self.buffers[buffer]}[{self.index(flat) if lane is None else self.component(flat, lane)}]"
         if lane is not None and self.lane is not None:
@@ -69,7 +69,7 @@ class WideMemory(WideIndices):
         return self.buffers[buffer] if index == "0" else f"{self.buffers[buffer]} + {index}"
 
     def _whole(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
-        """Vector variable of the elements from `base` on; None if the buffer has none of that width."""
+        """Return the vector variable of the elements from `base` on; None if the buffer has no variable of that width."""
         names = self.named.get(buffer)
         if names is None or names.width != self.lanes:
             return None
@@ -112,8 +112,8 @@ class WideMemory(WideIndices):
         return self.dialect.load(self._pointer(buffer, base), self.spaces[buffer], buffer.dtype, self.lanes, aligned)
 
     def _aligned(self, buffer: ir.Buffer, base: arith.Expr) -> int:
-        """Alignment of the address of an element in bytes, a power of two up to 16. Device buffers are aligned to `ALIGNMENT`,
-        shared ones to their offsets, local arrays to their elements."""
+        """Return the alignment of an element's address in bytes, a power of two up to 16. Device buffers are aligned to
+        `ALIGNMENT`, shared buffers to their offsets, local arrays to their elements."""
         if buffer not in self.bases:
             return buffer.dtype.bytes
         form = self.ranges.indices.linear(base)
@@ -158,8 +158,8 @@ class WideMemory(WideIndices):
     # --- speculation ---
 
     def needs_guard(self, expr: ir.Expr) -> bool:
-        """Whether an expression must not be evaluated speculatively: it has a bounds check, or a load that is neither proved in
-        bounds nor evaluated before."""
+        """Test whether an expression must not be evaluated speculatively: it has a bounds check, or a load that is neither proved
+        in bounds nor evaluated before."""
         risks = self._risks(expr)
         return risks is None or any(risk not in self.known and not self._is_inside(risk) for risk in risks)
 
@@ -173,7 +173,7 @@ class WideMemory(WideIndices):
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-        """Loads and bounds checks in an expression; None if more than `_MOST_RISKS`."""
+        """Collect the loads and bounds checks in an expression; None if more than `_MOST_RISKS`."""
         memo, stack = self._risks_of, [expr]
         while stack:
             node = stack[-1]

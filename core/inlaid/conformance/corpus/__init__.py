@@ -13,7 +13,7 @@ CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTI
 
 
 def entry_of(operator: Operator) -> Entry | None:
-    """The corpus entry of an operator; None if it is not canonical."""
+    """Return the corpus entry of an operator; None if it is not canonical."""
     return _BY_OPERATOR.get(operator)
 
 

@@ -18,7 +18,8 @@ _OF_FLOATS = (
 _EXACT_OF_FLOATS = ("sqrt", "floor", "ceil", "round", "isnan")
 _OF_NUMBERS = ("abs", "neg", "sign", "relu")
 _EXACT_ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal")
-"""Arithmetic whose results IEEE 754 defines exactly, narrow types being float32 rounded once; and comparisons."""
+"""Comparisons, and arithmetic with results that IEEE 754 defines exactly. Results of narrow types are float32 results, rounded
+once."""
 _ARITHMETIC = ("mod", "fmod", "pow")
 _BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right")
 _LOGIC = ("logical_and", "logical_or", "logical_xor")
@@ -32,7 +33,7 @@ def _mapped(name: str, count: int) -> Callable[[Choices, str], Example]:
 
 
 def _operands(example: Example) -> dict[str, str]:
-    """Which operands are broadcast."""
+    """List the operands that are broadcast."""
     shapes = [value.shape for value in example.inputs]
     whole = np.broadcast_shapes(*shapes)
     return {"broadcast": ", ".join(str(number) for number, shape in enumerate(shapes) if shape != whole) or "none"}

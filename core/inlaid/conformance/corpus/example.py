@@ -21,20 +21,20 @@ from inlaid.types import TensorType, Type, dtype, from_numpy
 T = TypeVar("T")
 
 SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
-"""Extents: small, odd, prime, a vector's length, and one."""
+"""Extents of axes: small, odd, prime, a vector's length, and one."""
 RANKS = (2, 3, 1, 4, 0)
-"""Ranks of shapes of arbitrary rank, the plain one first."""
+"""Ranks drawn if any rank is allowed, the plain rank first."""
 
 
 class Unfit(Exception):
-    """No example has arguments of the given shapes."""
+    """Raised if no example has arguments of the given shapes."""
 
 
 class Choices:
-    """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n; the plain choice is always 0,
-    towards which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have it where
-    possible; `ranked` records whether one did. `given` are known shapes of arguments, by number. Without `edges`, floats have no
-    extreme values. With `binary`, scales are powers of two."""
+    """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n. The plain choice is always 0, to
+    which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have this rank if
+    possible; `ranked` records whether a shape did. `given` has known shapes of arguments, by number. Without `edges`, floats have
+    no extreme values. With `binary`, scales are powers of two."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class Choices:
 
     @classmethod
     def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None) -> Choices:
-        """Deterministic choices: the plain ones with each mix of values in turn, then different ones for each higher number."""
+        """Make deterministic choices: plain choices with each mix of values in turn, then different choices for each higher
+        number."""
         plain = number < len(MIXES)
         return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank)
 
@@ -72,7 +73,7 @@ class Choices:
         return self.pick(False, True)
 
     def each(self, count: int, *options: T) -> tuple[T, ...]:
-        """Pick `count` of the options: the same for all, or different ones, also in the plain example."""
+        """Pick `count` times among the options: always the same option, or different options, also in the plain example."""
         if not self.flag():
             return (self.pick(*options),) * count
         unlike = tuple(dict.fromkeys(options))
@@ -105,12 +106,12 @@ class Choices:
         return tuple(self.size() for _ in range(self._of_rank(least, most)))
 
     def given(self, number: int) -> tuple[int, ...] | None:
-        """The known shape of an argument, None if it may have any. A caller must handle all known shapes."""
+        """Return the known shape of an argument, None if the caller may pick any shape. A caller must handle every known shape."""
         self._free = True
         return self._given.get(number)
 
     def _data(self, least: int) -> tuple[int, ...]:
-        """The first known shape, which is that of the data. Raises `Unfit`."""
+        """Return the first known shape, the shape of the data. Raises `Unfit` if its rank is too small."""
         found = next(iter(self._given.values()))
         if len(found) < least:
             raise Unfit
@@ -136,7 +137,7 @@ class Choices:
         return tuple(found) if self.below(2) == 0 else tuple(reversed(found))
 
     def _beside(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """The given shape, or one that broadcasts with the known ones: all of it, some axes, or none."""
+        """Return `given`, or pick a shape that broadcasts with the known shapes: the whole shape, some of its axes, or none."""
         if given is not None:
             return given
         whole = np.broadcast_shapes(*self._given.values())
@@ -149,7 +150,7 @@ class Choices:
         return rank - 1 - self.below(rank)
 
     def axes(self, rank: int) -> tuple[int, ...]:
-        """Pick axes in ascending order: the last ones, or any."""
+        """Pick axes in ascending order, the last axes in the plain example."""
         first = self.axis(rank) if rank else 0
         if self.flag():
             return tuple(range(first, rank))
@@ -176,7 +177,7 @@ class Choices:
         return self.array(shape, of)
 
     def ordinary(self, shape: Sequence[int], of: str) -> Array:
-        """Draw values whose sums of products are well conditioned: finite floats around 1, 8-bit integers of the whole range."""
+        """Draw values with well-conditioned sums of products: finite floats around 1, 8-bit integers of the whole range."""
         element = dtype(of)
         if element.is_float:
             return self.array(shape, of, -1.0, 1.0)
@@ -184,7 +185,7 @@ class Choices:
         return self.array(shape, of, max(least, -128), min(greatest, 255))
 
     def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
-        """Draw indices into an axis, including negative ones; none for an empty axis."""
+        """Draw indices into an axis, including negative indices. Draws no indices for an empty axis."""
         return np.random.default_rng(self.seed() + self._count()).integers(-extent, extent, tuple(shape)).astype(of)
 
     def _count(self) -> int:
@@ -194,8 +195,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Example:
-    """A call of an operator, and values for its arguments. `types` are the argument types that arrays do not determine: sequences,
-    optionals and strings."""
+    """A call of an operator, and values for its arguments. `types` has the types of sequences, optionals and strings among them."""
 
     operator: Operator
     inputs: tuple[Any, ...]
@@ -203,8 +203,8 @@ class Example:
     types: Mapping[int, Type] = field(default_factory=dict)
 
     def forms(self) -> tuple[Form, ...]:
-        """The call with all arguments variable; with all but the first constant; and with symbolic sizes. The operator must allow
-        the latter two."""
+        """Return the call with all arguments variable, and, if the operator allows it, with all but the first constant and with
+        symbolic sizes."""
         found = [Form(self, "", self._function(self._params()), self.inputs)]
         if len(self.inputs) > 1 and not self.types:
             first = ir.var("x0", self._type(0))
@@ -258,9 +258,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Entry:
-    """How to make examples of an operator, for each of its element types. An `exact` operator does not round: it moves or selects
-    values, or its result is defined exactly. `facets` are properties of an example that attributes do not show well, by name, as
-    text."""
+    """Makes examples of an operator, for each of its element types. An `exact` operator does not round: it moves or selects values,
+    or its result is defined exactly. `facets` returns properties of an example besides attributes, as text by name."""
 
     operator: Operator
     dtypes: tuple[str, ...]
@@ -280,7 +279,7 @@ ALL_FLOATS = FLOATS + NARROW_FLOATS
 INTEGERS = (*("int32", "int8", "uint8", "int64", "int16", "uint16", "uint32", "uint64", "int4", "uint4", "int2", "uint2"),)
 NUMBERS = ALL_FLOATS + INTEGERS
 COMMON = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
-"""Element types that are tested more thoroughly than others."""
+"""Element types that are tested more thoroughly than other types."""
 MOVED = (*COMMON, "float64", "float8e4m3fn", "int4", "uint16")
 """Element types of operators that only move values."""
 

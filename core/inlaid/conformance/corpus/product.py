@@ -21,7 +21,7 @@ _WINDOWS = (
 
 
 def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
-    """Spatial shape, kernel shape and attributes of a window that fits at least once; two-dimensional in the plain example."""
+    """Pick the spatial shape, kernel shape and attributes of a window that fits at least once; 2-d in the plain example."""
     given = choices.given(0)
     rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
     if rank < 1 or (given is not None and 0 in given[2:]):
@@ -42,7 +42,7 @@ def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tu
 
 
 def _channels(choices: Choices) -> tuple[int, int, int]:
-    """Number of groups, and input and output channels per group: enough for vectors, few, and one."""
+    """Pick the number of groups, and of input and output channels per group: enough for vectors, few, or one."""
     groups, inner, outer = choices.pick(
         (1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33), (16, 1, 1), (2, 16, 16), (1, 32, 16), (1, 4, 4),
         (4, 1, 2), (32, 1, 1),
@@ -62,7 +62,7 @@ def _batch(choices: Choices, *options: int) -> int:
 
 
 def _of_convolution(example: Example) -> dict[str, str]:
-    """How channels are grouped, their number, and the kernel's extents."""
+    """Describe the grouping of channels, their number, and the kernel's extents."""
     x, w = (value.shape for value in example.inputs[:2])
     groups = example.attrs["groups"]
     alone = groups > 1 and groups == x[1]
@@ -72,7 +72,7 @@ def _of_convolution(example: Example) -> dict[str, str]:
 
 
 def _of_window(example: Example) -> dict[str, str]:
-    """The number of channels, as far as hardware distinguishes it, and the spatial rank."""
+    """Describe the number of channels (a multiple of 16, of 4, or any), the spatial rank, and the batch."""
     shape = example.inputs[0].shape
     channels = next((f"a multiple of {by}" for by in (16, 4) if shape[1] % by == 0), "any number")
     return {"channels": channels, "spatial rank": str(len(shape) - 2), "batch": "one" if shape[0] == 1 else "several"}
@@ -96,7 +96,7 @@ def _conv_transpose(choices: Choices, of: str) -> Example:
 
 
 def _positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> tuple[int, ...]:
-    """The number of window positions along each axis."""
+    """Return the number of window positions along each axis."""
     rank = len(spatial)
     spans = [(size - 1) * by + 1 for size, by in zip(kernel, attrs["dilations"], strict=True)]
     return tuple(
@@ -136,7 +136,7 @@ def _matmul(choices: Choices, of: str) -> Example:
 
 
 def _of_product(example: Example) -> dict[str, str]:
-    """The ranks, and whether there are many rows."""
+    """Describe the ranks, and whether the product has one row or many."""
     left, right = (value.shape for value in example.inputs)
     return {"ranks": f"{min(len(left), 3)} and {min(len(right), 3)}", "rows": "one" if len(left) < 2 or left[-2] == 1 else "many"}
 

@@ -13,7 +13,7 @@ _STORED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "float8e4m3fn", 
 
 
 def _granularity(choices: Choices) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:
-    """Shape of the data, shape of the scales, and attributes: per tensor, per channel, or per block."""
+    """Pick the shape of the data, and the shape of the scales and attributes: per tensor, per channel, or per block."""
     shape = choices.solid_shape()
     axis, block = choices.axis(len(shape)), choices.pick(2, 4, 1)
     blocked = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])

@@ -96,7 +96,7 @@ def _take(choices: Choices, of: str) -> Example:
 
 
 def _along(choices: Choices) -> tuple[tuple[int, ...], int, Any]:
-    """A shape, an axis, and indices along it, one for each element of a smaller shape."""
+    """Pick a shape, an axis, and indices along the axis, one for each element of a smaller shape."""
     shape = choices.solid_shape(most=3)
     axis = choices.axis(len(shape))
     rows = tuple(choices.pick(2, 5) if number == axis else 1 + choices.below(extent) for number, extent in enumerate(shape))
@@ -109,7 +109,7 @@ def _take_along_axis(choices: Choices, of: str) -> Example:
 
 
 def _by_rows(choices: Choices, shape: tuple[int, ...], batch: int) -> tuple[int, Any]:
-    """The number of indexed axes, and rows of indices along them, after `batch` axes shared by data and indices."""
+    """Pick the number of indexed axes, after `batch` axes that data and indices share, and draw rows of indices along them."""
     depth = choices.below(len(shape) - batch) + 1 if len(shape) > batch else 0
     rows = (*shape[:batch], *choices.pick((4,), (2, 3), ()))
     columns = [choices.indices(rows, extent) for extent in shape[batch : batch + depth]]

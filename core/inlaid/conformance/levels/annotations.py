@@ -17,8 +17,7 @@ from inlaid.plugins import Reject
 
 
 def loads_rules(tested: TargetUnderTest) -> None:
-    """Rules name existing operators, since a misspelt rule would never match. Composites have unique names, by which the code
-    generator identifies them."""
+    """Check that rules name existing operators, since a misspelt rule would never match, and that composites have unique names."""
     if tested.unruly is not None:
         raise Failed(tested.unruly)
     names = [rule.name for rule, _ in tested.candidate.composites]
@@ -27,8 +26,7 @@ def loads_rules(tested: TargetUnderTest) -> None:
 
 
 def judges_operators(tested: TargetUnderTest) -> None:
-    """Every rule has a verdict on every example of the corpus, also with constant arguments and symbolic sizes, and every rejection
-    has a reason."""
+    """Check that every rule has a verdict on every example of the corpus, in each form, and that every rejection has a reason."""
     for form in _forms():
         try:
             annotated = annotate(form.function, [tested.candidate])
@@ -40,7 +38,7 @@ def judges_operators(tested: TargetUnderTest) -> None:
 
 
 def judges_alike(tested: TargetUnderTest) -> None:
-    """The verdict on an operator is deterministic."""
+    """Check that the verdict on an operator is deterministic."""
     for form in _forms():
         first, second = tested.verdict(form.function), tested.verdict(form.function)
         if repr(first) != repr(second):
@@ -48,7 +46,7 @@ def judges_alike(tested: TargetUnderTest) -> None:
 
 
 def predicts_sound_costs(tested: TargetUnderTest) -> None:
-    """Predicted seconds are positive and finite."""
+    """Check that predicted seconds are positive and finite."""
     for form in _forms():
         verdict = tested.verdict(form.function)
         seconds = None if isinstance(verdict, Reject) else verdict.seconds
@@ -57,7 +55,7 @@ def predicts_sound_costs(tested: TargetUnderTest) -> None:
 
 
 def accepts_its_examples(tested: TargetUnderTest) -> None:
-    """The rules accept every example that the plugin declares, as a whole: a call of an operator, or a match of a composite."""
+    """Check that the rules accept every example that the plugin declares as a whole, as one operator or composite."""
     for number, function in enumerate(tested.conformance.examples):
         found = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
         if isinstance(found, Reject):
@@ -68,7 +66,7 @@ def accepts_its_examples(tested: TargetUnderTest) -> None:
 
 
 def judges_models(tested: TargetUnderTest) -> None:
-    """The rules, including those for composites, have verdicts on all operators of the suite's models."""
+    """Check that the rules, including rules of composites, have verdicts on all operators of the suite's models."""
     for net in NETS:
         candidates = candidates_for([tested.text], tested.registry)
         module = prepare(net.module(), candidates, FALLBACK, tested.registry)
@@ -84,7 +82,7 @@ def judges_models(tested: TargetUnderTest) -> None:
 
 @functools.cache
 def _forms() -> tuple[Form, ...]:
-    """A plain example of every operator and element type, in each of its forms."""
+    """Return a plain example of every operator and element type, in each of its forms."""
     examples = (entry.example(Choices.pinned(0), element) for entry in CORPUS for element in entry.dtypes)
     return tuple(form for example in examples for form in example.forms())
 

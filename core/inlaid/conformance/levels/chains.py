@@ -1,6 +1,6 @@
 """Level 4, chains: several composites in one region.
 
-Values between composites, buffer allocation and the contents of padding are not tested by regions of one composite.
+Regions of one composite do not test values between composites, buffer allocation and the contents of padding.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from inlaid.plugins import OpRule
 from inlaid.types import TensorType, Type
 
 LENGTH = 5
-"""Greatest number of composites in a chain. From three on, two values are live at once."""
+"""Greatest number of composites in a chain. With three or more, two values can be live at once."""
 ATTEMPTS = 6
-"""Number of examples of each variant tried to find one that reads an available value."""
+"""Number of examples tried of each variant until one reads an available value."""
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """A chain of composites, by name, as a function of operators and as one of composites, with inputs."""
+    """A chain of composites, by name, as a function of operators and as a function of composites, with inputs."""
 
     names: tuple[str, ...]
     plain: ir.Function
     composed: ir.Function
     inputs: tuple[Any, ...]
     before: tuple[tuple[ir.Expr, ir.Expr], ...] = ()
-    """Results that the last composite reads, as values of operators and of composites."""
+    """Results that the last composite reads, in both functions."""
 
     def __str__(self) -> str:
         return ", then ".join(self.names)
 
     def followed(self, rule: OpRule, made: Made, claim: Claim) -> _Chain:
-        """Append a composite whose first input is the chain's result. Another input is the earliest result of its type, so that
+        """Append a composite whose first input is the chain's result. Further inputs are the earliest result of their type, so that
         several values are live at once, or a new parameter."""
         (data, *others), composed = made.function.params, alone(made.function, claim)
         taken = {data: (self.plain.body, self.composed.body)}
@@ -64,7 +64,8 @@ class _Chain:
 
 
 def agree(tested: TargetUnderTest) -> None:
-    """Starting from each composite, a chain of those that can read available values agrees with the reference."""
+    """Check that a chain from each composite agrees with the reference. A chain continues with a composite that can read an
+    available value."""
     starts = [found for found in plain_examples(tested) if isinstance(found[1].function.body.type, TensorType)]
     held = 0
     for first, (rule, made, claim) in enumerate(starts):
@@ -82,7 +83,7 @@ def agree(tested: TargetUnderTest) -> None:
 
 
 def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
-    """An example of a composite that reads data of a type."""
+    """Find an example of a composite that reads data of a type."""
     assert isinstance(data, TensorType) and not isinstance(rule.pattern, str)
     search = Search(tested, rule, rule.pattern)
     shape = tuple(int(dim) for dim in data.shape if isinstance(dim, int))
@@ -98,6 +99,6 @@ def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Cl
 
 
 def cases(tested: TargetUnderTest) -> Sequence[Case]:
-    """One case for a target with composites."""
+    """Return one case if the target has composites, else none."""
     usable = tested.problem is None and tested.unruly is None and tested.candidate.composites
     return (Case("operators", "chains", agree),) if usable else ()

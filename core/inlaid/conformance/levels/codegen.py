@@ -25,7 +25,7 @@ GRAPHS = 8
 
 
 def artifacts_are_whole(tested: TargetUnderTest) -> None:
-    """An artifact has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
+    """Check that an artifact has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
     for region, artifact in tested.once(samples.compiled).items():
         if not isinstance(artifact, Artifact):
             raise Failed(f"compile must return an Artifact, got {type(artifact).__name__}")
@@ -73,19 +73,19 @@ def _fits(spec: TensorSpec, type_: Type) -> bool:
 
 
 def gives_the_same_again(tested: TargetUnderTest) -> None:
-    """Equal units give equal bytes."""
+    """Check that equal units give equal bytes."""
     _compare(tested, samples.fingerprints(samples.compiled(tested)), "when it is compiled again")
 
 
 def gives_the_same_elsewhere(tested: TargetUnderTest) -> None:
-    """Another process, with another hash seed, gives equal bytes."""
+    """Check that another process, with another hash seed, gives equal bytes."""
     found = fresh.ask("compile", tested.registry.modules(), {"PYTHONHASHSEED": "7"}, target=tested.text, cut_off=False)
     _compare(tested, found, "in another process")
 
 
 def needs_no_device(tested: TargetUnderTest) -> None:
-    """Compiling does not use the run side: it works in a process where `inlaid_runtime` and `inlaid_probe` raise, and where the
-    usual environment variables hide devices."""
+    """Check that compiling does not use the run side. It must work in a process in which `inlaid_runtime` and `inlaid_probe` raise,
+    and the usual environment variables hide devices."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "ONEAPI_DEVICE_SELECTOR": "none:*"}
     fresh.ask("compile", tested.registry.modules(), hidden, target=tested.text, cut_off=True)
 
@@ -97,8 +97,8 @@ def _compare(tested: TargetUnderTest, others: Mapping[str, str], when: str) -> N
 
 
 def compiles_what_it_claims(tested: TargetUnderTest) -> None:
-    """Random graphs of operators that the rules accept, and of any operators, compile without failure once partitioned, in lowering
-    and in the code generator."""
+    """Check that partitioned random graphs compile without failure in lowering and in the code generator, graphs of accepted
+    operators and graphs of any operators."""
 
     def claimed(call: ir.Call) -> bool:
         return not isinstance(tested.candidate.judge(call), Reject)
@@ -106,7 +106,7 @@ def compiles_what_it_claims(tested: TargetUnderTest) -> None:
     plain = [(entry, entry.example(Choices.pinned(0), element)) for entry in CORPUS for element in entry.dtypes]
     own = list(dict.fromkeys(entry for entry, example in plain if claimed(example.forms()[0].call)))
     if not own:
-        raise NotClaimed("it supports no single operator")
+        raise NotClaimed("the target supports no single operator")
     for seed in range(GRAPHS):
         graph = grown(random.Random(seed).randrange, *((own, claimed) if seed % 4 else (CORPUS, lambda call: True)))
         for region in () if graph is None else tested.cut(ir.Module({"main": graph.function})):
@@ -118,7 +118,7 @@ def compiles_what_it_claims(tested: TargetUnderTest) -> None:
 
 
 def refuses_what_it_cannot(tested: TargetUnderTest) -> None:
-    """Given a region that its rules reject, the code generator raises `Unsupported`, or compiles it correctly."""
+    """Check that the code generator raises `Unsupported` for a region that the rules reject, or compiles it correctly."""
     asked = 0
     for name, function in _unclaimed(tested):
         try:
@@ -138,11 +138,11 @@ def refuses_what_it_cannot(tested: TargetUnderTest) -> None:
         except Exception as error:
             raise Failed(f"expected Unsupported for {name}, which its rules reject, got {type(error).__name__}: {error}") from error
     if not asked:
-        raise Skipped("its rules accept all that it can be given")
+        raise Skipped("the rules reject no operator that the code generator can get")
 
 
 def _unclaimed(tested: TargetUnderTest) -> Iterator[tuple[str, ir.Function]]:
-    """An example of each operator that the rules reject, and of an unknown one."""
+    """Yield an example of each operator that the rules reject, and of an unknown operator."""
     if tested.level is Level.REGION:
         x = ir.var("x", TensorType((2, 3), tested.capabilities.dtypes[0]))
         yield "an unknown operator", ir.function((x,), Operator("conformance.unknown", lambda attrs, type_: type_)(x))

@@ -1,8 +1,8 @@
 """Level 4, composites: everything that a pattern can match agrees with the reference.
 
-A plugin's patterns state what it accepts, so examples are generated from them: each alternative and optional part at least once,
-with every fitting element type, with constant and variable weights, at several shapes and with extreme values; and with the
-attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
+A plugin's patterns define the accepted graphs, so examples are generated from the patterns. They have each alternative and optional
+part at least once, every fitting element type, constant and variable weights, several shapes, and extreme values. They also cover
+the attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ from inlaid.plugins.blame import blame
 from inlaid.types import DTYPES, TensorType
 
 ATTEMPTS = 60
-"""Number of examples generated to find ones that the rule accepts."""
+"""Number of examples generated in search of accepted ones."""
 EXAMPLES_OF_EACH = 2
-"""Number of accepted examples of each variant, element type and kind of weights: a plain one, and one with other shapes and
-attributes."""
+"""Number of accepted examples of each variant, element type and kind of weights: a plain one, and one that differs."""
 FEWER = 6
-"""As `ATTEMPTS`, for further element types and kinds of weights once an example was found."""
+"""Replaces `ATTEMPTS` for further element types and kinds of weights once an example was found."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
-"""Operators whose results are rounded, but defined exactly."""
+"""Operators that round, but whose results are defined exactly."""
 NEIGHBOURS = 120
 """Greatest number of choices tried for each operator of a composite."""
 PAIRED = 2
-"""Number of additional examples per operator, which cover pairs of values."""
+"""Number of additional examples per operator that cover pairs of values."""
 INSIDE = ("int32", "float32")
 """Element types that composites of narrower types may compute in internally, even if the target does not list them."""
 REMEDY = "declare one in inlaid_conformance: Conformance(examples=(function, ...))"
@@ -54,7 +53,7 @@ OTHER = "those that can be generated use none of the target's element types"
 
 
 def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
-    """A case for each composite of the target's rules."""
+    """Return one case for each composite of the target's rules."""
     if tested.problem is not None or tested.unruly is not None:
         return ()
     names = dict.fromkeys(rule.name for rule, _ in tested.candidate.composites)
@@ -62,8 +61,7 @@ def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
 
 
 def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
-    """Examples of a composite, generated from its patterns, agree with the reference. Returns the parts that the rule never
-    accepted."""
+    """Check that generated examples of a composite agree with the reference. Returns the parts that the rule never accepted."""
     found: tuple[str, ...] = ()
     for rule, pattern in tested.candidate.composites:
         if rule.name == name:
@@ -72,8 +70,7 @@ def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
 
 
 def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Claim]]:
-    """For each composite of several operators, yield an accepted example if one is found soon: declared by the plugin, or generated
-    from the pattern."""
+    """Yield an accepted example of each composite of several operators, declared or generated, if one is found soon."""
     for rule, pattern in tested.candidate.composites:
         search = Search(tested, rule, pattern)
         own = (function for function in tested.conformance.examples if match(pattern, function.body) is not None)
@@ -91,7 +88,7 @@ def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Clai
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """An example with other choices of one operator, and that operator's properties."""
+    """An example with changed choices of one operator, and the properties of the operator."""
 
     made: Made
     values: Values
@@ -99,9 +96,10 @@ class _Neighbour:
 
 @dataclass
 class Search:
-    """Searches for accepted examples of a composite, and compares them with the reference. `accepted` counts them. `exercised` are
-    the branches that occur in accepted examples; `refused` those in rejected ones, with `reasons`; `undeclared` those in examples
-    whose requantisation the target does not declare. `plainest` has an accepted example for each operator."""
+    """Searches for accepted examples of a composite, and compares them with the reference. `accepted` counts accepted examples.
+    `exercised` has the branches in accepted examples, `refused` the branches in rejected examples, with `reasons`, and `undeclared`
+    the branches in examples whose requantisation the target does not declare. `plainest` has an accepted example for each
+    operator."""
 
     tested: TargetUnderTest
     rule: OpRule
@@ -118,7 +116,7 @@ class Search:
     undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
-        """Run the search. Returns the parts of the pattern of which the rule rejects all examples. Raises `Failed` if an example
+        """Run the search. Returns the parts of the pattern whose examples the rule rejects. Raises `Failed` if an example
         disagrees, or if a part has no example."""
         every = variants(self.pattern)
         self._given(every)
@@ -151,8 +149,8 @@ class Search:
                     self.exercised |= variant.branches
 
     def _try(self, variant: Variant, first: int) -> None:
-        """Compare examples of a variant with the reference, for each element type. The number of the `first` example differs
-        between variants, so that shapes differ too."""
+        """Compare examples of a variant with the reference, for each element type. `first`, the number of the first example,
+        differs between variants, so that shapes differ too."""
         known = [name for name in self.tested.capabilities.dtypes if name in DTYPES]
         elements = sorted(known, key=lambda name: COMMON.index(name) if name in COMMON else len(COMMON))
         for element in elements:
@@ -175,13 +173,14 @@ class Search:
                         break
 
     def _remember(self, variant: Variant, draw: Draw, made: Made) -> None:
-        """Keep an accepted example for each of its operators, preferably with few operators, since each constrains the others."""
+        """Keep an accepted example for each of its operators. Prefers examples of few operators, since operators constrain each
+        other."""
         for name in () if variant.single else made.recipes:
             if name not in self.plainest or len(made.recipes) < len(self.plainest[name][2].recipes):
                 self.plainest[name] = variant, draw, made
 
     def made(self, variant: Variant, draw: Draw) -> Made | None:
-        """Generate an example of a variant, None if there is none."""
+        """Generate an example of a variant. Returns None if no example was found."""
         with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
                 return make(variant.pattern, draw)
@@ -190,7 +189,8 @@ class Search:
         return None
 
     def _explore(self, name: str, variant: Variant, draw: Draw, made: Made) -> None:
-        """Compare examples with the reference that cover what the rule accepts of an operator, found by changing its choices."""
+        """Change the choices of operator `name` in an example, and compare examples that cover the accepted values with the
+        reference."""
 
         def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
@@ -228,7 +228,7 @@ class Search:
         return True
 
     def _accepts(self, made: Made) -> bool:
-        """Whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
+        """Test whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
         claim = self.tested.claim(made.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
@@ -240,14 +240,14 @@ class Search:
 
 
 def _fits(made: Made, draw: Draw) -> bool:
-    """Whether an example uses the drawn element type, and has constants if it was to have some."""
+    """Test whether an example uses the drawn element type, and has constants if `draw` requires them."""
     types = [param.type for param in made.function.params]
     constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(made.function.body))
     return (constant or not draw.constant) and any(isinstance(t, TensorType) and t.dtype.name == draw.element for t in types)
 
 
 def _roundings(function: ir.Function) -> int:
-    """The number of operators that round floats. If there are several, fusion may change where they round."""
+    """Return the number of operators that round floats. If there are several, fusion may change where they round."""
     return sum(_rounds(expr) for expr in ir.post_order(function) if isinstance(expr, ir.Call))
 
 
@@ -259,7 +259,7 @@ def _rounds(call: ir.Call) -> bool:
 
 
 def _exact(function: ir.Function) -> bool:
-    """Whether the results of a function are defined exactly."""
+    """Test whether the results of a function are defined exactly."""
     calls = [expr for expr in ir.post_order(function) if isinstance(expr, ir.Call)]
     entries = [entry_of(call.callee) for call in calls if isinstance(call.callee, Operator)]
     return _roundings(function) < 2 and all(entry is not None and entry.exact for entry in entries)

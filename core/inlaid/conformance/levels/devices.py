@@ -23,7 +23,7 @@ from inlaid.types import TensorType, TupleType
 
 POISON = 0xA5
 GUARD = 4096
-"""Guard bytes on either side of a tensor that no kernel may write; a multiple of 64."""
+"""Number of guard bytes on either side of a tensor, which no kernel may write; a multiple of 64."""
 SIZES = (1, 63, 4096, 1 << 16)
 """Numbers of bytes that are copied to the device and back."""
 TURNS = 20
@@ -31,12 +31,12 @@ TURNS = 20
 
 
 def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[TargetUnderTest], None]:
-    """Make a check of a target's device, skipped for targets without one."""
+    """Make a check of a target's device. The check is skipped for targets without a device."""
 
     @wraps(check)
     def checked(tested: TargetUnderTest) -> None:
         if not tested.capabilities.device_memory:
-            raise NotClaimed("its regions use host memory")
+            raise NotClaimed("the target's regions use host memory")
         device = tested.registry.runtime(tested.target).device()
         if device is None:
             raise Failed("Capabilities.device_memory is set, but device() of the runtime module returns None")
@@ -58,20 +58,19 @@ class _Memory:
         device.upload(np.full(size, POISON, np.uint8) if content is None else content, self.tensor, queue)
 
     def read(self, queue: Any = None) -> Array:
-        """Read the bytes, after all work on its queue or another."""
+        """Read the bytes, after all work on the buffer's queue or on `queue`."""
         found, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
         self.device.download(self.tensor, found, queue)
         self.device.synchronise(self.device.event(queue))
         return found
 
     def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor in the buffer."""
+        """Return a tensor in the buffer."""
         return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
 
 
 def copies(tested: TargetUnderTest, device: Device) -> None:
-    """Data that is uploaded, copied and downloaded is unchanged, for whole buffers and parts. The source of an upload may change at
-    once."""
+    """Check that data is unchanged by upload, copy and download of buffers and parts. An upload's source may change at once."""
     queue = device.queue()
     for turn, size in enumerate(SIZES * TURNS):
         given = _bytes(size, turn)
@@ -93,7 +92,7 @@ def copies(tested: TargetUnderTest, device: Device) -> None:
 
 
 def _copies_rows(device: Device, queue: Any) -> None:
-    """Matrix rows, which may start at any element, can be copied in both directions."""
+    """Check that matrix rows, which may start at any element, can be copied in both directions."""
     rows = np.arange(35, dtype=np.float32).reshape(5, 7)
     first, second = _Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), _Memory(device, queue, rows.nbytes)
     for number in range(5):
@@ -106,7 +105,7 @@ def _copies_rows(device: Device, queue: Any) -> None:
 
 
 def keeps_order(tested: TargetUnderTest, device: Device) -> None:
-    """A queue executes in order, and waits for events of another queue."""
+    """Check that a queue executes in order, and waits for events of another queue."""
     first, second = device.queue(), device.queue()
     shared = _Memory(device, first, 1 << 16)
     found = np.zeros(1 << 16, np.uint8)
@@ -128,8 +127,8 @@ def keeps_order(tested: TargetUnderTest, device: Device) -> None:
 
 
 def has_room(tested: TargetUnderTest, device: Device) -> None:
-    """Freed memory is available again. An allocation that exceeds the memory raises `OutOfMemory`, after which the device still
-    works."""
+    """Check that freed memory is available again, and that an allocation beyond the memory raises `OutOfMemory`, after which the
+    device still works."""
     runtime = tested.registry.runtime(tested.target)
     before = runtime.live_bytes()
     facts = device.memory()
@@ -144,11 +143,11 @@ def has_room(tested: TargetUnderTest, device: Device) -> None:
     except OutOfMemory:
         pass
     else:
-        raise Failed(f"it allocates more than its {facts.total} bytes of memory")
+        raise Failed(f"an allocation beyond the device's {facts.total} bytes must raise OutOfMemory")
     queue = device.queue()
     memory = _Memory(device, queue, 256)
     if (memory.read() != POISON).any():
-        raise Failed("it copies wrongly after an allocation has failed")
+        raise Failed("the device copies wrongly after an allocation has failed")
     device.free(memory.tensor.buffer)
     device.release(queue)
     if runtime.live_bytes() != before:
@@ -156,7 +155,7 @@ def has_room(tested: TargetUnderTest, device: Device) -> None:
 
 
 def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
-    """A kernel writes all of its outputs and nothing outside of them, whatever they contain before."""
+    """Check that a kernel writes all of its outputs and nothing else, for any initial contents."""
     tried = False
     runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
@@ -223,9 +222,10 @@ def _launched(
 
 
 def replays(tested: TargetUnderTest, device: Device) -> None:
-    """Recording a kernel does not run it, and each replay, on any queue, runs it on the current contents of its memory."""
+    """Check that recording a kernel does not run it, and that each replay, on any queue, runs it on the memory's current
+    contents."""
     if not isinstance(device, CapturingDevice):
-        raise NotClaimed("its device does not record launches")
+        raise NotClaimed("the device does not record launches")
     runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert isinstance(own, CapturingDevice)
@@ -240,7 +240,7 @@ def replays(tested: TargetUnderTest, device: Device) -> None:
 
 
 def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, sample: Sample) -> bool:
-    """Check a kernel's recording. Returns whether there is one."""
+    """Check a kernel's recording. Returns whether the kernel can be recorded."""
     first, second = device.queue(), device.queue()
     given = [_Memory(device, first, max(value.nbytes, 1)) for value in sample.inputs]
     made = [_Memory(device, first, max(_size(*of), 1)) for of in _types(sample.function.body.type)]
@@ -286,7 +286,7 @@ def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def keeps_results(tested: TargetUnderTest, device: Device) -> None:
-    """Results kept on the device equal those copied to the host, can be inputs, and are freed when dropped."""
+    """Check that results kept on the device equal results copied to the host, can be inputs, and are freed when dropped."""
     for run in samples.runs(tested):
         executable = run.load()
         wanted = executable.run(run.inputs)

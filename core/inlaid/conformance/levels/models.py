@@ -16,7 +16,7 @@ SEEDS = (0, 1)
 
 
 def _agrees(net: Net) -> Check:
-    """The model agrees with the reference, with as much of it on the target as possible."""
+    """Make a check that the model agrees with the reference. The target runs every part that it supports."""
 
     def check(tested: TargetUnderTest) -> None:
         refused = tested.refused(net.module())

@@ -1,8 +1,8 @@
 """Level 4: every supported operator agrees with the reference, for every element type.
 
 Each example is compiled as a region. For common element types, the plain example is tried in each form that the rules accept: all
-arguments variable, all but the first constant, and symbolic sizes. Other examples are tried in the first accepted form. Further
-attribute values and shapes that the rules accept are searched for, and exercised by few examples; see `coverage`.
+arguments variable, all but the first constant, and symbolic sizes. Other examples are tried in the first accepted form. A search
+finds further attribute values and shapes that the rules accept, and a few examples cover them; see `coverage`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from inlaid.plugins import Reject
 
 PINNED = 4
 """Number of fixed examples per operator and element type: three of one shape, which share a kernel, with ordinary, special and
-extreme values, and one with another shape and other attributes. The first supported element type has one more for each other rank
-of its data."""
+extreme values; and one with another shape and attributes. The first supported element type has an extra example per further
+rank."""
 
 
 REMEDY = "declare one in inlaid_conformance: Conformance(examples=(function, ...))"
 
 
 def _agrees(entry: Entry, element: str) -> Check:
-    """Check fixed examples."""
+    """Make a check of fixed examples."""
 
     def check(tested: TargetUnderTest) -> None:
         _may_be_claimed(tested, entry, element)
@@ -53,7 +53,7 @@ def _agrees(entry: Entry, element: str) -> Check:
 
 
 def _pinned(tested: TargetUnderTest, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
-    """The fixed examples that the rules accept: up to `most`, and those of other ranks."""
+    """Yield the fixed examples that the rules accept: up to `most`, and examples of further ranks."""
     for number in range(most):
         forms = _claimed(tested, entry.example(Choices.pinned(number), element))
         yield from forms if number == 0 and element in COMMON else forms[:1]
@@ -76,7 +76,7 @@ def _of_other_ranks(tested: TargetUnderTest, entry: Entry, element: str) -> Iter
 
 
 def _drawn(entry: Entry, element: str) -> Check:
-    """Check examples drawn by Hypothesis: other shapes, attributes and values, each in one form. Failures are shrunk."""
+    """Make a check of examples drawn by Hypothesis: other shapes, attributes and values, each in one form. Failures are shrunk."""
 
     def check(tested: TargetUnderTest) -> None:
         _may_be_claimed(tested, entry, element)
@@ -110,7 +110,7 @@ def _drawn(entry: Entry, element: str) -> Check:
 
 
 def _claimed(tested: TargetUnderTest, example: Example) -> list[Form]:
-    """The forms of an example that the target accepts."""
+    """Return the forms of an example that the target accepts."""
     return [form for form in example.forms() if accepted(tested, form) is None]
 
 
@@ -121,7 +121,7 @@ def _may_be_claimed(tested: TargetUnderTest, entry: Entry, element: str) -> None
 
 
 def _refusal(tested: TargetUnderTest, entry: Entry, element: str) -> str:
-    """Why an operator is not supported."""
+    """Explain why an operator is not supported."""
     verdict = tested.verdict(entry.example(Choices.pinned(0), element).forms()[0].function)
     return verdict.reason if isinstance(verdict, Reject) else "it is accepted under a condition that does not hold"
 
@@ -131,8 +131,7 @@ def _hold(tested: TargetUnderTest, entry: Entry, form: Form) -> None:
 
 
 def _exercised(operator: Operator | str) -> Check:
-    """Check examples that cover the attribute values, shapes and element types that the rules accept, and the plugin's own
-    examples."""
+    """Make a check of examples that cover accepted attribute values, shapes and element types, and of the plugin's own examples."""
     name = operator if isinstance(operator, str) else operator.name
     entry = None if isinstance(operator, str) else entry_of(operator)
 
@@ -160,15 +159,15 @@ def _exercised(operator: Operator | str) -> Check:
 
 
 def _values_of_pinned(tested: TargetUnderTest, entry: Entry) -> list[Values]:
-    """The properties of the examples that `_agrees` exercises. Special values have the properties of plain ones."""
+    """Return the properties of the examples that `_agrees` exercises. Special values have the properties of plain ones."""
     elements = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
     of_plain = ((form, name) for name in elements for form in _pinned(tested, entry, name, 1))
     return [values_of(entry, form, name) for form, name in of_plain]
 
 
 def _own_examples(tested: TargetUnderTest, name: str, entry: Entry | None) -> int:
-    """Compare the plugin's own examples of an operator with the reference, and count them. For operators that round, or that Inlaid
-    does not define, values are ordinary."""
+    """Compare the plugin's examples of an operator with the reference, and count them. Values are ordinary for operators that round
+    or that Inlaid does not define."""
     exact = entry is not None and entry.exact
     every = [function for function in tested.conformance.examples if _operator_of(function) == name]
     own = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
@@ -193,7 +192,7 @@ def _operator_of(function: ir.Function) -> str:
 
 
 def own_cases(tested: TargetUnderTest) -> tuple[Case, ...]:
-    """Cases for a vendor's own operators that rules name."""
+    """Return cases for the vendor's operators that rules name."""
     if tested.problem is not None or tested.unruly is not None:
         return ()
     names = [name for name in tested.candidate.by_name if name != ANY and all(entry.operator.name != name for entry in CORPUS)]

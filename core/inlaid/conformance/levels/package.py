@@ -26,7 +26,7 @@ TRIED = 3
 
 
 def survives_a_file(tested: TargetUnderTest) -> None:
-    """A package is unchanged after writing, reading and writing it again."""
+    """Check that a package is unchanged after writing, reading and writing it again."""
     with _folder() as folder:
         for run in _tried(tested):
             run.load().save(folder / "first.inlaid")
@@ -36,15 +36,15 @@ def survives_a_file(tested: TargetUnderTest) -> None:
 
 
 def runs_elsewhere(tested: TargetUnderTest) -> None:
-    """A package gives the same bits in a new process."""
+    """Check that a package gives the same bits in a new process."""
     _run_elsewhere(tested, _tried(tested), alone=False)
 
 
 def runs_without_the_compiler(tested: TargetUnderTest) -> None:
-    """Running a package does not import the compiler, which may not be installed on the device."""
+    """Check that running a package does not import the compiler, which may not be installed on the device."""
     alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
     if not alone:
-        raise Skipped("it runs no model completely")
+        raise Skipped("the target runs no model completely")
     _run_elsewhere(tested, alone, alone=True)
 
 
@@ -63,7 +63,7 @@ def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) ->
 
 
 def exports(tested: TargetUnderTest) -> None:
-    """A model exported as a shared library, if its regions are native code, gives the same values without Inlaid's runtime."""
+    """Check that exported libraries of models give the same values without Inlaid's runtime. Skips models without native code."""
     reason = ""
     with _folder() as folder:
         exported: dict[str, tuple[Run, Executable, int]] = {}
@@ -103,7 +103,7 @@ def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
 
 
 def _tried(tested: TargetUnderTest) -> list[Run]:
-    """A few operators and models."""
+    """Return a few operators and models to package."""
     runs = samples.runs(tested)
     return [*itertools.islice(runs, TRIED), *runs[TRIED:][-TRIED:]]
 

@@ -1,4 +1,4 @@
-"""Level 1: the plugin is discovered, loads lazily, and does not interfere with others."""
+"""Level 1: the plugin is discovered, loads lazily, and does not interfere with other plugins."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "setti
 
 
 def loads(tested: TargetUnderTest) -> None:
-    """The plugin is in use: it imports, states the contract version, spells hooks correctly, and owns its targets."""
+    """Check that the plugin is in use: it imports, states the contract version, spells hooks correctly, and owns its targets."""
     if tested.problem is not None:
         raise Failed(tested.problem)
 
 
 def loads_lazily(tested: TargetUnderTest) -> None:
-    """The module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin's own package."""
+    """Check that the module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin."""
     module = tested.registry.module(tested.plugin)
     brought = fresh.ask("imports", tested.registry.modules(), module=module)
     wrong = [name for name in brought if not _light(name, module)]
@@ -56,7 +56,7 @@ def _group(name: str) -> str:
 
 
 def states_its_version(tested: TargetUnderTest) -> None:
-    """`PLUGIN_API_VERSION` is a literal in the source. An imported one would claim compatibility with every version."""
+    """Check that `PLUGIN_API_VERSION` is a literal. An imported constant would declare compatibility with every version."""
     module = importlib.import_module(tested.registry.module(tested.plugin))
     source = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     for statement in source.body:
@@ -69,7 +69,7 @@ def states_its_version(tested: TargetUnderTest) -> None:
 
 
 def leaves_others_alone(tested: TargetUnderTest) -> None:
-    """For the target of another plugin, the plugin has no rules, passes or schedules."""
+    """Check that the plugin has no rules, passes or schedules for the target of another plugin."""
     own = EntryPoint(tested.plugin, tested.registry.module(tested.plugin), GROUP)
     registry = PluginRegistry.discover([own, EntryPoint(other_plugin.KIND, other_plugin.__name__, GROUP)])
     foreign = registry.target(other_plugin.KIND)
@@ -84,8 +84,8 @@ def leaves_others_alone(tested: TargetUnderTest) -> None:
 
 
 def declares_targets(tested: TargetUnderTest) -> None:
-    """Capabilities are pure data: equal in each call, with known element types and valid numbers. The target's string parses to the
-    same target."""
+    """Check that capabilities are equal in each call, with known element types and valid numbers, and that the target's string
+    parses to the same target."""
     target, spec = tested.target, tested.registry.spec(tested.target.kind)
     again = tested.registry.target(str(target))
     if again != target:
@@ -110,7 +110,7 @@ def _check_capabilities(found: Capabilities) -> None:
 
 
 def probes(tested: TargetUnderTest) -> None:
-    """`inlaid_probe` reports whether the device is available, does not raise, and gives a reason if it is not."""
+    """Check that `inlaid_probe` does not raise, and gives a reason if the device is not available."""
     status = tested.registry.ask(tested.plugin, "inlaid_probe", target=tested.target)
     if status is not None and not isinstance(status, DeviceStatus):
         raise Failed(f"inlaid_probe must return a DeviceStatus, got {type(status).__name__}")
@@ -119,8 +119,8 @@ def probes(tested: TargetUnderTest) -> None:
 
 
 def declares_tolerances(tested: TargetUnderTest) -> None:
-    """Tolerances are for known element types, unique, and not trivially wide. Expected failures have reasons, and are of levels
-    that allow them."""
+    """Check that tolerances have known element types, are unique per element type and operator, and are not trivially wide. Check
+    that expected failures have reasons, and are in levels that permit expected failures."""
     found = tested.conformance
     for item in found.tolerances:
         if item.dtype not in DTYPES:

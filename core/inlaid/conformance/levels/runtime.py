@@ -31,20 +31,21 @@ from inlaid.runtime.executable import Executable
 from inlaid.types import TensorType, TupleType, Type, from_numpy
 
 GUARD = 4096
-"""Guard bytes on either side of a buffer that must stay unchanged."""
+"""Number of guard bytes on either side of a buffer, which must stay unchanged."""
 POISON = 0xA5
 TURNS = 40
 """Number of runs of a model in each of two threads."""
 LOADS = 100
 """Number of times that a process loads a model."""
 WARM_UP = 10
-"""The number of measured runs and loads divided by this is the number of warm-up runs, which fill caches and free lists."""
+"""Divisor of the number of measured runs and loads; the quotient is the number of warm-up runs, which fill caches and free
+lists."""
 GROWTH = 8 << 20
 """Allowed growth in bytes of a process that repeats the same loads and runs."""
 
 
 def checks_artifacts(tested: TargetUnderTest) -> None:
-    """`check` accepts what the code generator made, and gives a reason for another format, version or requirement."""
+    """Check that `check` accepts compiled artifacts, and gives a reason for another format, version or requirement."""
     artifact, runtime = _artifact(tested), tested.registry.runtime(tested.target)
     reason = runtime.check(artifact)
     if reason is not None:
@@ -60,7 +61,7 @@ def _artifact(tested: TargetUnderTest) -> Artifact:
 
 
 def gives_the_same_again(tested: TargetUnderTest) -> None:
-    """The same executable, inputs and number of threads give the same bits."""
+    """Check that the same executable, inputs and number of threads give the same bits."""
     for run in samples.runs(tested):
         executable = run.load()
         if _bits(executable.run(run.inputs)) != _bits(executable.run(run.inputs)):
@@ -72,8 +73,7 @@ def _bits(results: Mapping[str, Any]) -> list[bytes]:
 
 
 def gives_new_results(tested: TargetUnderTest) -> None:
-    """Results of a run belong to the caller: later runs do not change them, and they share no memory with inputs or other
-    results."""
+    """Check that results belong to the caller: later runs do not change them, and they share no memory with other arrays."""
     for run in samples.runs(tested):
         executable = run.load()
         inputs = {name: value.copy() for name, value in run.inputs.items()}
@@ -88,7 +88,7 @@ def gives_new_results(tested: TargetUnderTest) -> None:
 
 
 def takes_any_array(tested: TargetUnderTest) -> None:
-    """Strided, unaligned, column-major and read-only inputs give the same results as plain ones."""
+    """Check that strided, unaligned, column-major and read-only inputs give the same results as plain inputs."""
     for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
@@ -129,7 +129,7 @@ LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
-    """A kernel writes all of its outputs and its workspace, and nothing outside of them, whatever they contain before."""
+    """Check that a kernel writes all of its outputs, and nothing outside of outputs and workspace, for any initial contents."""
     tried = False
     for sample in samples.claimed(tested):
         artifact = next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
@@ -199,7 +199,7 @@ class _Guarded:
         self._whole[:] = POISON
 
     def view(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The memory between the guards as an array."""
+        """Return the memory between the guards as an array."""
         found: Array = self._whole[GUARD : GUARD + self.size].view(dtype).reshape(shape)
         assert not found.size or address(found) % ALIGNMENT == 0
         return found
@@ -211,7 +211,7 @@ class _Guarded:
 
 
 def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
-    """Inputs of a wrong rank, shape, element type or number raise an Inlaid error, and the next run is correct."""
+    """Check that inputs of a wrong rank, shape, element type or number raise an Inlaid error, and the next run is correct."""
     for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
@@ -242,7 +242,7 @@ def _wrong_inputs(run: Run) -> list[tuple[str, dict[str, Any]]]:
 
 
 def runs_at_other_sizes(tested: TargetUnderTest) -> None:
-    """A model with symbolic sizes gives correct results at several sizes, in any order."""
+    """Check that a model with symbolic sizes gives correct results at several sizes, in any order."""
     net = next(net for net in NETS if net.name == "perceptron-symbolic")
     refused = tested.refused(net.module())
     if refused is not None:
@@ -258,11 +258,11 @@ def runs_at_other_sizes(tested: TargetUnderTest) -> None:
 
 
 def reports_faults(tested: TargetUnderTest) -> None:
-    """An index out of range raises `KernelFault`, and the next run is correct."""
+    """Check that an index out of range raises `KernelFault`, and the next run is correct."""
     indexing = samples.claimed(tested, ("take", "gather_nd", "take_along_axis"))
     indexed = [sample for sample in indexing if len(sample.inputs) == 2]
     if not indexed:
-        raise NotClaimed("it supports no operator with indices from data")
+        raise NotClaimed("the target supports no operator with indices from data")
     for sample in indexed:
         executable = tested.load(sample.composed)
         data, where = sample.inputs
@@ -279,7 +279,7 @@ def reports_faults(tested: TargetUnderTest) -> None:
 
 
 def counts_its_memory(tested: TargetUnderTest) -> None:
-    """`live_bytes()` returns to its former value after loaded kernels are dropped."""
+    """Check that `live_bytes()` returns to its former value after loaded kernels are dropped."""
     runtime = tested.registry.runtime(tested.target)
     if runtime.live_bytes() is None:
         raise Skipped("its runtime does not count its memory")
@@ -296,7 +296,7 @@ def counts_its_memory(tested: TargetUnderTest) -> None:
 
 
 def closes(tested: TargetUnderTest) -> None:
-    """`close()` may be called twice. After it, nothing is held, and nothing can be loaded."""
+    """Check that `close()` may be called twice, and that a closed runtime holds no memory and loads no kernel."""
     runtime = tested.registry.runtime(tested.target)
     if type(runtime).close is RuntimeModule.close:
         raise Skipped("its runtime holds nothing to close")
@@ -313,7 +313,7 @@ def closes(tested: TargetUnderTest) -> None:
 
 
 def keeps_no_memory(tested: TargetUnderTest) -> None:
-    """A process that repeatedly loads, runs and drops the same things does not grow."""
+    """Check that the memory of a process that repeatedly loads, runs and drops the same models does not grow."""
     samples.runs(tested)
     grown = fresh.ask("resident", tested.registry.modules(), target=tested.text)
     if grown is None:
@@ -324,7 +324,7 @@ def keeps_no_memory(tested: TargetUnderTest) -> None:
 
 
 def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
-    """Growth of this process in bytes while it runs a model, and while it loads one, repeatedly."""
+    """Measure the growth of this process in bytes, while it repeatedly runs a model, and while it repeatedly loads a model."""
     if _resident() is None:
         return None
     run = max(samples.runs(tested), key=lambda run: sum(value.nbytes for value in run.inputs.values()))
@@ -353,7 +353,7 @@ def _often(times: int, step: Callable[[], object]) -> None:
 
 
 def _resident() -> int | None:
-    """Resident memory of this process in bytes, None if unknown."""
+    """Return the resident memory of this process in bytes, None if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
@@ -362,7 +362,7 @@ def _resident() -> int | None:
 
 
 def runs_in_two_threads(tested: TargetUnderTest) -> None:
-    """Two threads that run one executable on different inputs get the same results as one thread."""
+    """Check that two threads that run one executable on different inputs get the same results as one thread."""
     for run in samples.runs(tested):
         executable = run.load()
         given = [dict(run.inputs), run.other_inputs()]
@@ -382,7 +382,7 @@ def runs_in_two_threads(tested: TargetUnderTest) -> None:
 def _run_often(
     executable: Executable, inputs: Mapping[str, Array], wanted: list[bytes], start: threading.Barrier, wrong: list[str]
 ) -> None:
-    """Run repeatedly until something is wrong, and record it."""
+    """Run repeatedly until a result is wrong, and record the problem in `wrong`."""
     start.wait()
     for _ in range(TURNS):
         try:

@@ -1,4 +1,4 @@
-"""Number of nodes of a model after its functions are expanded, computed before anything is built."""
+"""Counts the nodes that a model has after its functions are expanded, before anything is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, str, str]
 
 
 def standard_domain(name: str) -> str:
-    """Normalise the name of a domain: the standard operators have two names."""
+    """Normalise a domain name. The domain of the standard operators has two names, "" and "ai.onnx"."""
     return "" if name == "ai.onnx" else name
 
 
@@ -30,7 +30,7 @@ class Expansion:
         self._totals: dict[Key, int] = {}
 
     def expanded(self, nodes: Iterable[onnx.NodeProto], depth: int = 0) -> int:
-        """Count the nodes, including those in subgraphs and called functions. `depth` is the depth of the nodes themselves.
+        """Count the nodes, including nodes in subgraphs and called functions. `depth` is the nesting depth of `nodes`.
 
         The function bodies of ONNX's own operators are not counted. Raises `NestedTooDeep`.
         """

@@ -33,7 +33,7 @@ def bind_references(item: onnx.NodeProto, bound: Attributes, node: Node) -> dict
 
 
 def local_attributes(body: onnx.FunctionProto, given: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
-    """Return the values of a model function's attributes in one call: those given, else the defaults.
+    """Return the attributes of a model function in one call: the given values, else the defaults.
 
     Raises `ModelImportError` for an unknown attribute.
     """
@@ -81,7 +81,7 @@ def _newest(versions: list[int], opset: int) -> int:
 
 
 def _named(name: str, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
-    """Rename an attribute. A resolved reference has the name of the function's attribute, the node needs its own."""
+    """Rename an attribute. A resolved reference still has the name that the enclosing function uses, which may differ."""
     import onnx
 
     if attribute.name == name:

@@ -17,18 +17,18 @@ MOST = 32
 
 @dataclass
 class Guesses:
-    """Binary choices by position in the model: those made so far, in order, and those that were reversed."""
+    """Binary choices by position in the model: the choices made so far, in order, and the choices that were reversed."""
 
     _made: list[tuple[str, ...]] = field(default_factory=list)
     _turned: set[tuple[str, ...]] = field(default_factory=set)
 
     def choose(self, place: tuple[str, ...], likely: bool) -> bool:
-        """Return the likely choice, unless it was reversed."""
+        """Return `likely`, or its negation if the choice at `place` was reversed."""
         self._made.append(place)
         return likely != (place in self._turned)
 
     def attempt(self, build: Callable[[], T]) -> T:
-        """Run `build` until its guesses succeed. After a failure, reverse the last guess, then the one before it.
+        """Run `build` until its guesses succeed. After a failure, reverse the last guess, then the guess before it.
 
         Raises the first error if no combination succeeds.
         """

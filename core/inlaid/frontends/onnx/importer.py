@@ -48,8 +48,8 @@ class Frame:
     """The scope of one graph or function body, in which names are looked up.
 
     names: values by name, None for an omitted input. parent: the enclosing graph. opsets: versions by domain. attributes: the
-    values of attribute references in a function body. prefix: of node names in spans. inline: the node whose operator definition
-    this body is; its nodes take that node's span. ranks: the ranks that the graph declares for its values.
+    values of attribute references in a function body. prefix: precedes node names in spans. inline: the span of the node that this
+    body defines, for all nodes of the body. ranks: the ranks that the graph declares for its values.
     """
 
     names: dict[str, Expr | None]
@@ -167,7 +167,7 @@ class Importer:
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
-        """Start an import of a graph that may be repeated: discard its bindings afterwards, and do not count its nodes twice."""
+        """Context of one attempt to import a graph. Its bindings are discarded at the end, and if it fails, its node count."""
         nodes = self._nodes
         with self.binder.nested():
             try:
@@ -210,7 +210,7 @@ class Importer:
         seen = set()
         for item in graph.input:
             if not item.name or item.name in seen:
-                raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "an input has no name")
+                raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "every input must have a name")
             seen.add(item.name)
             if item.name in initialised:
                 continue
@@ -258,7 +258,7 @@ class Importer:
         def dim(proto_dim: onnx.TensorShapeProto.Dimension, axis: int) -> Dim:
             if proto_dim.HasField("dim_value") and proto_dim.dim_value >= 0:
                 return int(proto_dim.dim_value)
-            if kind != "tensor_type":  # the items of a sequence may differ in shape, so the name has no single value
+            if kind != "tensor_type":  # items of a sequence may differ in shape, so the dimension has no single value
                 return SizeVar(f"?{identifier(item.name)}_{axis}")
             return self._size(own_name(proto_dim.dim_param) or f"{item.name}_{axis}")
 
@@ -268,7 +268,7 @@ class Importer:
             raise ModelImportError(f"input {item.name!r}: {error}", node=f"{self.file}:{item.name}") from error
 
     def _size(self, name: str) -> Dim:
-        """Return the dimension of a name, fixed or bounded if the caller set it."""
+        """Return the dimension called `name`, fixed or bounded if the caller set its size or bounds."""
         if name not in self._sizes:
             bound = self.bounds.get(name)
             if isinstance(bound, int):
@@ -312,7 +312,7 @@ class Importer:
         """Expand a function body in place for the inputs of a node. Returns the outputs."""
         frame = self._nested(Frame({}, None, opsets, attributes, prefix, inline, depth))
         if len(node.inputs) > len(body.input) or len(node.outputs) > len(body.output):
-            raise node.error(f"the function takes at most {len(body.input)} inputs and has {len(body.output)} outputs")
+            raise node.error(f"expected at most {len(body.input)} inputs and {len(body.output)} outputs, as in the function")
         frame.names.update({name: node.optional(index) for index, name in enumerate(body.input)})
         self._import_nodes(body.node, frame)
         wanted = zip(body.output, node.outputs, strict=False)
@@ -341,7 +341,7 @@ class Importer:
 
     def _define(self, frame: Frame, name: str, value: Expr | None) -> None:
         if not name or not isinstance(name, str):  # an invalid UTF-8 string is parsed as bytes
-            raise self._error(f"an input, output or initializer has no name: {name!r}")
+            raise self._error(f"each input, output and initializer must have a name, got {name!r}")
         if name in frame.names:
             raise self._error(f"duplicate definition of value {name!r}")
         frame.names[name] = value

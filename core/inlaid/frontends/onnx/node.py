@@ -36,11 +36,11 @@ class Scope(Protocol):
         """Return the elements of a 0-d or 1-d integer tensor as `Values.elements` does."""
 
     def sources(self, expr: Expr) -> Sources | None:
-        """Return what the value of an expression depends on; None if it cannot be known before the run (computed by a loop)."""
+        """Return the inputs and dimensions that determine a value; None if only the run can determine it, as in a loop."""
 
     @property
     def binder(self) -> Binder:
-        """Binds data-dependent sizes to dimensions."""
+        """The binder of data-dependent sizes to dimensions."""
 
     def rank(self, name: str) -> int | None:
         """Return the rank that the graph declares for a value, or None."""
@@ -51,14 +51,14 @@ class Scope(Protocol):
 
     @property
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
-        """Final types of the carried values of loops, by the loop's outputs. A repeated import of a loop starts from them: the body
-        is imported again whenever an enclosing loop's types are widened."""
+        """Final types of the carried values of loops, keyed by the loop's outputs. A loop is imported again whenever an enclosing
+        loop's types are widened; the import then starts from these types."""
 
     def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
         """Convert a subgraph to a closure over the enclosing scope.
 
-        `inputs` has, for each input of the graph in order, the type of its parameter or the value that it is bound to. The function
-        returns the tuple of the graph's outputs.
+        `inputs` has one entry per input of the graph, in order: the type of a parameter, or the value that replaces it. The
+        function returns the tuple of the graph's outputs.
         """
 
 
@@ -124,8 +124,8 @@ class Node:
         return value
 
     def sizes(self, index: int, name: str) -> tuple[Dim, ...]:
-        """Return the elements of a required integer input as dimensions. Data-dependent ones are bound at run time; errors call
-        them `name`. Raises `NeedsStatic` or `ModelImportError` for a tensor of unknown length, which determines a rank."""
+        """Return the elements of a required integer input as dimensions. The run binds data-dependent elements; errors call the
+        input `name`. Raises `NeedsStatic` or `ModelImportError` for a tensor of unknown length, which determines a rank."""
         return self._bound(index, self.scope.binder.sizes(self._integers(index), f"{self.name}: {name}", self.span))
 
     def signed(self, index: int, name: str) -> tuple[Dim, ...]:
@@ -145,8 +145,8 @@ class Node:
         return ops.after(value, self.assertion(condition, message))
 
     def checked(self, message: str, holds: Dim, value: Expr, always: bool = False) -> Expr:
-        """Like `asserted`, for a condition on dimensions. The check is omitted if the condition is provably true, or if no
-        dimension in it is data-dependent and `always` is False."""
+        """Like `asserted`, for a condition on dimensions. The check is omitted if the condition is provably true. Unless `always`
+        is true, it is also omitted for a condition without data-dependent dimensions."""
         computed = any(isinstance(size, SizeVar) and size.existential for size in arith.free_vars(holds))
         if arith.prove(arith.wrap(holds)) or not (computed or always):
             return value
@@ -162,7 +162,7 @@ class Node:
         return found
 
     def entries(self, index: int) -> tuple[Dim, ...]:
-        """Return the elements of a required integer input as `Values.elements` does. Raises as `sizes` does."""
+        """Return the elements of a required integer input as `Values.elements` does. Raises the errors of `sizes`."""
         return self._bound(index, self.scope.elements(self.input(index)))
 
     def _unknown(self, index: int) -> ModelImportError:
@@ -176,7 +176,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Name of the operator in messages, with its domain unless that is the default."""
+        """Name of the operator in messages, with its domain unless it is the default domain."""
         return f"{self.domain}:{self.op_type}" if self.domain else self.op_type
 
     def axis(self, value: int, rank: int) -> int:

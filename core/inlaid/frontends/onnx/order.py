@@ -44,7 +44,7 @@ def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
 
 
 def _names_read(node: onnx.NodeProto) -> Iterable[str]:
-    """Yield the names that a node reads, including those that its subgraphs read from enclosing scopes."""
+    """Yield the names that a node reads, including names that its subgraphs read from enclosing scopes."""
     from onnx import AttributeProto
 
     yield from node.input

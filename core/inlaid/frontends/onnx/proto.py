@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 
 def dtype_of(code: int) -> DType:
-    """Return the dtype of a `TensorProto.DataType`. Raises ValueError for an unsupported one."""
+    """Return the dtype for a `TensorProto.DataType`. Raises ValueError for an unsupported element type."""
     if code not in _ELEMENTS:
         raise ValueError(f"expected a supported element type, got TensorProto.DataType {code}")
     return dtype(_ELEMENTS[code])
@@ -115,7 +115,7 @@ def _from_bytes(data: Array, element: DType, count: int) -> Array:
 
 
 def _from_fields(tensor: onnx.TensorProto, element: DType, count: int) -> Array:
-    """Decode elements from the repeated field of a tensor that onnx.proto defines for the dtype."""
+    """Decode the elements of a tensor from the repeated field that onnx.proto defines for the dtype."""
     shape = tuple(tensor.dims)
     direct = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
     if element.name in direct:
@@ -162,7 +162,7 @@ def dense_of(sparse: onnx.SparseTensorProto, external: ExternalData) -> Array:
 
 
 def type_of(proto: onnx.TypeProto, dim: Callable[[onnx.TensorShapeProto.Dimension, int], Dim]) -> Type:
-    """Decode a type. `dim(dimension, axis)` returns its dimensions. Raises ValueError for unsupported types."""
+    """Decode a type. `dim(dimension, axis)` converts a dimension. Raises ValueError for unsupported types."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         if not proto.tensor_type.HasField("shape"):

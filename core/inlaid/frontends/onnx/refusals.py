@@ -7,7 +7,7 @@ from inlaid.frontends.values import Sources
 
 
 class NeedsStatic(ModelImportError):
-    """A converter needs a static value that depends on `sources`. Importing again with those bound may succeed."""
+    """A converter needs a static value that depends on `sources`. Importing again with the sources bound may succeed."""
 
     def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
         sizes = Remedy.of("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.of()

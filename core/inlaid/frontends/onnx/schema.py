@@ -40,8 +40,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Rules:
-    """The requirements of a schema: kinds of attributes by name (see `_KINDS`), and inputs, the last of which is variadic if
-    `most_inputs` is greater."""
+    """Requirements of a schema. `attributes` maps attribute names to kinds (see `_KINDS`). The last of `inputs` is variadic if
+    `most_inputs` exceeds their number."""
 
     attributes: Mapping[str, int]
     required: tuple[str, ...]
@@ -104,7 +104,7 @@ class Schemas:
 
 
 def _rules(op_type: str, opset: int, domain: str) -> Rules | None:
-    """Return the requirements of an operator; None if ONNX does not have it, or has removed it in that version."""
+    """Return the requirements of an operator; None if ONNX does not define it, or has removed it, in this opset."""
     from onnx import defs
 
     try:
@@ -146,7 +146,7 @@ def type_name(of: Type) -> str | None:
 
 
 def _found(attribute: onnx.AttributeProto) -> str:
-    """Describe the kind of an attribute, with its value if that is short."""
+    """Describe the kind of an attribute, and its value if the value is short."""
     kind = _KINDS.get(attribute.type, f"unknown type {attribute.type}")
     values = {1: attribute.f, 2: attribute.i, 3: attribute.s.decode(errors="replace")}
     return f"{kind}, {values[attribute.type]!r}" if attribute.type in values else kind

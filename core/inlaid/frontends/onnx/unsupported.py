@@ -1,4 +1,4 @@
-"""Errors for unsupported operators: one error lists all of a model, with a remedy for each domain."""
+"""Errors for unsupported operators. One error lists all unsupported operators of a model, with a remedy for each domain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refusal(node: Node, missing: Mapping[str, list[str]]) -> ModelImportError:
     where = f"domain {node.domain!r}" if node.domain else f"ONNX's operator set {node.opset}"
     remedies = [f"{domain}: {_remedy(domain)}" if len(domains) > 1 and domain else _remedy(domain) for domain in domains]
     return node.invalid(
-        f"{where} has no supported operator of this name{close}, nor has the model such a function; missing operators: {listed}",
+        f"{where} has no supported operator of this name{close}, and the model has no such function; missing operators: {listed}",
         remedy="; ".join(dict.fromkeys(remedies)),
     )
 
@@ -75,7 +75,7 @@ def _has_body(op_type: str, opset: int, domain: str) -> bool:
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes and those of their subgraphs. The nesting depth is checked before."""
+    """Yield nodes, and the nodes in their subgraphs. The caller has checked the nesting depth."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):

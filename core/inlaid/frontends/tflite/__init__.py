@@ -23,7 +23,7 @@ def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | No
     """Import a model given as a path or as bytes.
 
     `module.main` takes the model's inputs by name; the names of its outputs are in the function attribute "outputs" as a JSON list.
-    State that the model keeps between runs becomes further inputs and outputs with equal names, after the others: see
+    State that the model keeps between runs becomes more inputs and outputs with equal names, at the end: see
     `first_states`. A dynamic size has the value in the file, as in LiteRT, unless `dims` sets a size or bounds by input name and
     axis: {"image_0": (1, 8)}. Raises `ModelImportError` for a damaged, malicious or unsupported model.
     """
@@ -35,7 +35,7 @@ def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | No
 
 
 def first_states(model: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the initial states of a model, by input name of `load`'s module. Raises `ModelImportError`."""
+    """Return the initial states of a model, keyed by input name of `load`'s module. Raises `ModelImportError`."""
     from inlaid.frontends.tflite.convert import CONVERTERS
     from inlaid.frontends.tflite.importer import first_states as found
 

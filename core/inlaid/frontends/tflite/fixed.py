@@ -58,8 +58,8 @@ def whole_vectors(size: Dim, width: int) -> Dim:
 
 
 def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: int) -> Expr:
-    """Multiply int32 by real factors as LiteRT's vector code does: whole vectors of `width` elements along an axis round half up,
-    the remainder loop half away from 0. There is one factor, or one per index of the axis."""
+    """Multiply int32 by real factors as LiteRT's vector code does: along an axis, whole vectors of `width` elements round half up,
+    the remainder loop rounds half away from 0. There is one factor, or one per index of the axis."""
     size = tensor_type(total).shape[axis]
     whole = whole_vectors(size, width)
     if whole in (0, size):
@@ -84,8 +84,8 @@ def rounded_away(value: Expr) -> Expr:
 
 
 def reciprocal(value: int) -> tuple[int, int]:
-    """Return 1 / x of a positive int32, with 31 fraction bits, and its right shift, by three Newton iterations for 1 / (1 + f) as
-    in gemmlowp's fixed-point arithmetic."""
+    """Return 1 / x of a positive int32, with 31 fraction bits, and the right shift of the result. Computed as in gemmlowp's
+    fixed-point arithmetic, by three Newton iterations for 1 / (1 + f)."""
     room = 32 - value.bit_length()
     fraction = (value << room) - (1 << 31)
     half = (fraction + (1 << 31)) >> 1
@@ -137,8 +137,8 @@ def _sigmoids() -> Array:
 
 
 def between_sigmoids(position: Expr, bits: int, greatest: int) -> Expr:
-    """Interpolate the table of sigmoids, times 2^bits, at non-negative positions with `bits` fraction bits; `greatest` beyond
-    it."""
+    """Interpolate the table of sigmoids, times 2^bits, at non-negative positions with `bits` fraction bits. Positions beyond the
+    table give `greatest`."""
     table = _sigmoids()
     place = ops.shift_right(position, number(bits))
     inside = ops.minimum(place, number(len(table) - 2))

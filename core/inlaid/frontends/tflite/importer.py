@@ -131,7 +131,7 @@ class Importer:
         return tuple(self._value(graph, values, each, Span(self.file, f"output {each}")) for each in graph.outputs)
 
     def _value(self, graph: Graph, values: dict[int, Expr], index: int, span: Span) -> Expr:
-        """Return the value of a tensor that the node at `span` reads."""
+        """Return the value of a tensor that the operator at `span` reads."""
         if index not in values:
             tensor = graph.tensors[index]
             data = np.empty(tensor.shape, tensor.dtype.numpy) if 0 in tensor.shape else tensor.data

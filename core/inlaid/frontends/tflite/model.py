@@ -67,9 +67,9 @@ class Tensor:
     open
         The axes with dynamic sizes.
     ranked
-        Whether an empty shape means a scalar; else the rank is unknown.
+        Whether an empty shape means a scalar. If False, an empty shape means an unknown rank.
     variable
-        Whether it keeps its value between runs.
+        Whether the tensor keeps its value between runs.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Tensor:
     variable: bool = False
 
     def of(self, type_: Type) -> Tensor:
-        """Return the tensor with the shape of its value."""
+        """Return the tensor with the shape of `type_`, the type of its value."""
         return replace(self, shape=type_.shape) if isinstance(type_, TensorType) else self
 
     def left_open(self) -> Tensor:
@@ -164,8 +164,8 @@ class _Reader:
         return tuple(self._graph(model.Subgraphs(number)) for number in range(model.SubgraphsLength()))
 
     def _count(self, length: int) -> int:
-        """Check the length of a list before iterating over it. An element takes at least one byte, and lists of a valid file
-        overlap only if they are shared, so a total length far beyond the file's size is an attack on time and memory."""
+        """Check the length of a list before iterating over it. Each element takes at least one byte, and lists in a valid file
+        overlap only if they are shared. So a total length far beyond the file's size is an attack on time and memory."""
         self.walked += length
         if length < 0 or self.walked > SHARED * len(self.data):
             raise ValueError(f"lists are too long for {len(self.data)} bytes: {length} elements, {self.walked} in all lists")
@@ -289,7 +289,7 @@ class _Reader:
         points = [found.ZeroPoint(index) for index in range(self._count(found.ZeroPointLength()))] or [0] * len(scale)
         axis = found.QuantizedDimension()
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
-            raise ValueError(f"the quantisation of tensor {name} is invalid")
+            raise ValueError(f"tensor {name} must have finite scales >= 0, as many zero points, and a valid axis")
         if element.kind in ("int", "uint") and not all(element.limits[0] <= point <= element.limits[1] for point in points):
             raise ValueError(f"the zero point of tensor {name} must be in the range of {element}")
         return Quantisation(scale, np.array(points, np.int64), axis)

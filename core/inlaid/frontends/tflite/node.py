@@ -31,7 +31,7 @@ class Scope(Protocol):
         """Return the elements of a 0-d or 1-d integer tensor as dimensions, which may be symbolic, else None."""
 
     def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
-        """Call another graph of the model. Returns its outputs. `guarded`: it runs conditionally or repeatedly."""
+        """Call another graph of the model. Returns its outputs. `guarded` graphs run conditionally or repeatedly."""
 
     def initialise(self, graph: int) -> None:
         """Use the assignments of a graph as the initial values of variables."""
@@ -48,8 +48,8 @@ class Scope(Protocol):
 
 @dataclass(frozen=True)
 class Node:
-    """An operator of a graph. `values` and `tensors` are those of its inputs, None for an omitted one. `results` are the tensors of
-    its outputs, `intermediates` those with the scales of intermediate values."""
+    """An operator of a graph. `values` and `tensors` have one entry per input, None for an omitted input. `results` are the tensors
+    of its outputs. `intermediates` are tensors that only have the scales of intermediate values."""
 
     name: str
     options: Any
@@ -87,7 +87,7 @@ class Node:
 
     def dims(self, index: int) -> tuple[Dim, ...]:
         """Return the elements of an integer input, in row-major order, as dimensions, which may be symbolic. Raises
-        `ModelImportError` for data-dependent ones."""
+        `ModelImportError` for data-dependent elements."""
         value = self.input(index)
         flat = ops.reshape(value, shape=(tensor_type(value).size,)) if tensor_type(value).rank > 1 else value
         found = self.scope.dims(flat)
@@ -96,7 +96,7 @@ class Node:
         return found
 
     def option(self, name: str, otherwise: Any = 0) -> Any:
-        """Return a field of the options; `otherwise`, its default in the schema, if the file has no options table."""
+        """Return a field of the options. If the file has no options table, return `otherwise`, the default in the schema."""
         return otherwise if self.options is None else getattr(self.options, name)()
 
     def shape(self, index: int) -> tuple[Dim, ...]:
@@ -153,7 +153,7 @@ class Node:
         if name == "NONE":
             return value
         if name not in BOUNDS:
-            raise self.error(f"the fused activation must be NONE, {', '.join(BOUNDS)}, got {name}")
+            raise self.error(f"the fused activation must be one of NONE, {', '.join(BOUNDS)}; got {name}")
         least, greatest = BOUNDS[name]
         least = 0.0 if tensor_type(value).dtype.kind == "uint" else least
         return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
@@ -165,7 +165,7 @@ class Node:
             lowest, highest = map(int, self.result.dtype.limits)
             return lowest, highest
         if name not in BOUNDS:
-            raise self.error(f"the fused activation must be NONE, {', '.join(BOUNDS)}, got {name}")
+            raise self.error(f"the fused activation must be one of NONE, {', '.join(BOUNDS)}; got {name}")
         return self.bounds(*BOUNDS[name])
 
     def bounds(self, least: float, greatest: float) -> tuple[int, int]:
@@ -193,7 +193,7 @@ class Node:
         fused = getattr(self.options, "FusedActivationFunction", None)
         number = fused() if fused is not None else 0
         if not 0 <= number < len(ACTIVATIONS):
-            raise self.error(f"unknown fused activation {number}")
+            raise self.error(f"expected a fused activation of the schema, got number {number}")
         return ACTIVATIONS[number]
 
     def error(self, message: str) -> ModelImportError:
@@ -215,7 +215,7 @@ Converter = Callable[[Node], Expr | tuple[Expr, ...] | Updated]
 
 @dataclass(frozen=True)
 class Typed:
-    """A converter with the allowed dtypes of one input. Others raise `ModelImportError`."""
+    """A converter with the allowed dtypes of one input. Other dtypes raise `ModelImportError`."""
 
     convert: Converter
     dtypes: tuple[str, ...]

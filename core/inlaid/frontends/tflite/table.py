@@ -29,7 +29,7 @@ def precise(function: Real) -> Real:
 
 
 def look_up(values: Array, index: Expr) -> Expr:
-    """Look up 8-bit integers in a table, which is in ascending order of the integers."""
+    """Look up 8-bit integers in a table with one entry per integer, in ascending order."""
     assert isinstance(index.type, TensorType)
     if index.type.dtype.name == "int8":
         values, index = np.roll(values, 128), ops.bitcast(index, dtype="uint8")
@@ -73,8 +73,8 @@ def _table_8(node: Node, real: Real) -> Array:
 
 
 def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -> Array:
-    """Compute the 513 entries of a table for int16, in the precision of the scales. Each is adjusted by half of the interpolation
-    error at the middle of its interval."""
+    """Compute the 513 entries of a table for int16, in the precision of the scales. Each entry is adjusted by half of the
+    interpolation error at the middle of its interval."""
     limits = np.iinfo(np.int16)
     of = np.asarray(scale).dtype.type
     first, last = (of(scale * of(limit - zero_point)) for limit in (limits.min, limits.max))

@@ -2,7 +2,7 @@
 
 The softmax is online: the accumulators are rescaled when the running maximum grows (M. Milakov and N. Gimelshein, Online normalizer
 calculation for softmax, 2018). With shared memory a block computes a tile of queries, several threads per query, over shared tiles
-of keys and values; without it a thread computes a query.
+of keys and values; without it, each thread computes one query.
 
 Keys that the window masks for all queries of a block, or of a thread, are skipped.
 """
@@ -22,11 +22,11 @@ from inlaid.tensor.build import Builder
 from inlaid.types import DType
 
 MAX_WIDTH = 256
-"""Widest value vector that one thread accumulates, without shared memory."""
+"""Maximum size of a value vector that one thread accumulates, without shared memory."""
 
 
 def is_supported(grid: Grid, size: Dim, width: Dim, of: DType) -> bool:
-    """Test whether a kernel exists for keys of `size` elements and values of `width`."""
+    """Test whether a kernel exists for keys of `size` elements and values of `width` elements."""
     if grid.scope:
         return tiles_of(grid, size, width, of) is not None
     return isinstance(width, int) and width <= MAX_WIDTH

@@ -17,16 +17,16 @@ from inlaid.tensor.build import Builder
 from inlaid.types import DType
 
 EACH = 8
-"""Output elements per thread."""
+"""Number of output elements per thread."""
 LANES = 32
-"""Most threads per query."""
+"""Maximum number of threads per query."""
 KEYS = 32
-"""Most keys per tile."""
+"""Maximum number of keys per tile."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile sizes of a block: `queries` per block, threads per query (`lanes`), and `keys` per step."""
+    """Tile sizes of a block: the number of queries, the number of threads per query (`lanes`), and the number of keys per step."""
 
     queries: int
     lanes: int
@@ -34,8 +34,8 @@ class Tiles:
 
 
 def tiles_of(grid: Grid, size: Dim, width: Dim, of: DType) -> Tiles | None:
-    """Largest tiles that fit shared memory, for keys of `size` elements and values of `width`; None if none fit or a size is
-    symbolic."""
+    """Return the largest tiles that fit shared memory, for keys of `size` elements and values of `width` elements. Returns None if
+    none fit or a size is symbolic."""
     if not isinstance(size, int) or not isinstance(width, int):
         return None
     wanted = 4
@@ -141,7 +141,7 @@ class TiledKernel:
     ) -> None:
         """Fetch a tile of keys or values cooperatively, zero-padded out of bounds.
 
-        `widths` are the tile's width and the tensor's; `place(key, element)` is the destination."""
+        `widths` are the widths of the tile and of the tensor; `place(key, element)` is the destination."""
         b, of = self._b, self._attention.working
         team, (wide, own) = self._tiles.queries * self._tiles.lanes, widths
         elements = self._tiles.keys * wide

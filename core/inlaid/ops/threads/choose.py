@@ -27,7 +27,7 @@ class PrefixCounts:
         return te.select(arith.compare("<", 0, self.extent), self.counts[0, last], te.const(0, LONG))
 
     def find(self, b: Builder, number: Dim) -> arith.Var:
-        """Return the index of selected element `number`, which is below the total."""
+        """Return the index of selected element number `number`, which must be below the total."""
         found = first_where(b, (0, self.extent), self.extent, lambda at: ir.as_expr(number, LONG) < self.counts[0, at])
         return b.let(found[()], "element", (0, arith.add(self.extent, -1)))
 

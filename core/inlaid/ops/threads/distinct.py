@@ -16,8 +16,8 @@ from inlaid.tensor.build import Builder
 
 @dataclass(frozen=True)
 class Distinct:
-    """Outputs of `unique`: index of the first occurrence per distinct row, distinct row per row, occurrences per distinct row, and
-    the number of distinct rows, which `size` stands for."""
+    """Output buffers of `unique`: the first occurrence of each distinct row, the distinct row of each row, the number of
+    occurrences of each distinct row, and the number of distinct rows, which defines the dimension `size`."""
 
     first: ir.Buffer
     inverse: ir.Buffer
@@ -33,7 +33,7 @@ def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into
     order = _argsort(b, grid, source)
     fresh = _group_heads(b, grid, source, order)
     groups = prefix_sum(b, grid, rows, lambda place: fresh[place])
-    # Sorting a permutation gives its inverse.
+    # The argsort of a permutation is its inverse.
     places = merge.sort(b, grid, merge.SortSpec(1, rows, rows, LONG, lambda _, place: order[place])).numbers
 
     def place_of(row: Dim) -> arith.Var:
@@ -91,7 +91,7 @@ def _argsort(b: Builder, grid: Grid, source: ir.Buffer) -> ir.Buffer:
 
 
 def _group_heads(b: Builder, grid: Grid, source: ir.Buffer, order: ir.Buffer) -> ir.Buffer:
-    """Group heads: 1 at each sorted position whose row differs from the previous one, else 0; int64."""
+    """Compute group heads: 1 at each sorted position whose row differs from the previous row, else 0; int64."""
     rows, columns = source.shape
     fresh = b.alloc((rows,), LONG, "fresh")
     with parallel_range(b, grid, rows) as place:
@@ -109,7 +109,7 @@ def _group_heads(b: Builder, grid: Grid, source: ir.Buffer, order: ir.Buffer) ->
 
 
 def _count_first_occurrences(b: Builder, grid: Grid, rows: Dim, fresh: ir.Buffer, places: ir.Buffer) -> PrefixCounts:
-    """Prefix counts of first occurrences, in row order. The sort is stable, so the head of a group is its first occurrence."""
+    """Count first occurrences in row order, as prefix sums. The sort is stable, so the head of a group is its first occurrence."""
     founds = b.alloc((rows,), LONG, "founds")
     with parallel_range(b, grid, rows) as row:
         b.store(founds, row, fresh[b.let(places[0, row], "place", (0, arith.add(rows, -1)))])

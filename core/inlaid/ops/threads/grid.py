@@ -26,8 +26,8 @@ ONE = ir.const(1, LONG)
 class Grid:
     """The grid that a loop program is built for.
 
-    block: threads per block. resident: threads that saturate the device. scope: shared memory scope, "" for none: scratch is then
-    in main memory. capacity: bytes of shared memory.
+    block: threads per block. resident: threads that saturate the device. scope: scope of shared memory; "" places scratch in main
+    memory. capacity: bytes of shared memory.
     """
 
     block: int
@@ -100,7 +100,7 @@ def truth(condition: Dim) -> ir.Expr:
 
 
 def branch(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-    """Emit one branch, or both under an If, by a condition on sizes."""
+    """Emit `then` or `otherwise` if the condition on sizes is known at compile time, else both under an `If`."""
     decided = arith.simplify(condition)
     if decided == arith.ONE:
         then()
@@ -126,7 +126,7 @@ def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
 def first_where(b: Builder, ends: tuple[Dim, Dim], room: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
     """Binary search for the first index in [ends[0], ends[1]) at which a monotone predicate holds.
 
-    Returns a 0-d int64 buffer, equal to ends[1] if it holds nowhere. `holds` is evaluated at indices below `room`."""
+    Returns a 0-d int64 buffer, equal to ends[1] if the predicate holds nowhere. `holds` is evaluated at indices below `room`."""
     low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
     b.store(low, (), arith.wrap(ends[0]))
     b.store(high, (), arith.wrap(ends[1]))

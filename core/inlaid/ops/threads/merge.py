@@ -19,9 +19,9 @@ from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype
 
 EACH = 4
-"""Elements of a shared tile per thread."""
+"""Number of elements of a shared tile per thread."""
 LEVELS = 40
-"""Merge rounds for rows of unbounded length."""
+"""Number of merge rounds for rows of unbounded length."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Ordered:
 
 
 def sort(b: Builder, grid: Grid, spec: SortSpec) -> Ordered:
-    """Emit the sort."""
+    """Emit the sort that `spec` describes."""
     tile = _tile(grid, spec)
     one, other = (
         Ordered(b.alloc((spec.rows, spec.count), spec.of, "keys"), b.alloc((spec.rows, spec.count), LONG, "numbers")) for _ in "ab"
@@ -64,7 +64,7 @@ def sort(b: Builder, grid: Grid, spec: SortSpec) -> Ordered:
 
 
 def _tile(grid: Grid, spec: SortSpec) -> int:
-    """Elements of a shared tile, a power of four; 1 without shared memory."""
+    """Return the number of elements of a shared tile, a power of four; 1 without shared memory."""
     room = min(EACH * grid.block, grid.capacity // (2 * (spec.of.bytes + 4)))
     tile = 1
     while tile * 4 <= room and not (isinstance(spec.count, int) and spec.count <= tile):
@@ -73,7 +73,7 @@ def _tile(grid: Grid, spec: SortSpec) -> int:
 
 
 def _levels(count: Dim, begin: int) -> arith.Expr:
-    """Merge rounds from runs of 2 ** begin elements to one run."""
+    """Return the number of merge rounds from runs of 2 ** begin elements to one run."""
     most = arith.bounds(count)[1]
     last = LEVELS if most is None else max(most - 1, 0).bit_length()
     total: arith.Expr = arith.ZERO
@@ -83,7 +83,7 @@ def _levels(count: Dim, begin: int) -> arith.Expr:
 
 
 def _copy(b: Builder, grid: Grid, spec: SortSpec, to: Ordered) -> None:
-    """Emit runs of one element."""
+    """Emit a copy of the keys and positions, which are runs of one element."""
     with parallel_rows(b, grid, spec.rows, spec.count) as (row, place):
         b.store(to.keys, (row, place), spec.read(row, place))
         b.store(to.numbers, (row, place), place)
@@ -151,8 +151,8 @@ def _merge(
     key: Callable[[Dim], ir.Expr],
     put: Callable[[Dim], None],
 ) -> None:
-    """Call `put` with the source index of one position of two merged runs of 2 ** level elements; positions from `wanted` on are
-    skipped. `limits` are the number of elements, `wanted`, and the buffer's extent."""
+    """Emit one position of the merge of two runs of 2 ** level elements: call `put` with the index of its source element. Positions
+    from `wanted` on are skipped. `limits` are (number of elements, `wanted`, extent of the buffer)."""
     count, wanted, room = limits
     width = b.let(ONE << ir.as_expr(level, LONG), "width")
     own = ir.as_expr(place, LONG)

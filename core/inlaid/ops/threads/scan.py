@@ -17,9 +17,9 @@ from inlaid.tensor.build import Builder
 from inlaid.types import DType
 
 PIECES = 16
-"""Most elements per thread of a row that one block scans; longer rows are split over blocks."""
+"""Maximum number of elements per thread of a row that one block scans; longer rows are split over blocks."""
 FEW = 16
-"""Longest row that one thread scans faster than a block."""
+"""Maximum length of a row that one thread scans faster than a block."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Scan:
     """A scan of `rows` rows of `extent` elements.
 
     `read(row, position)` is an element, of dtype `of`; `write(b, row, position, before, value)` stores the exclusive and the
-    inclusive prefix. `op` is an associative binary operation with the identity `identity`. `interleaved`: adjacent rows are
-    contiguous in memory, so that one thread per row is coalesced.
+    inclusive prefix. `op` is an associative binary operation with the identity `identity`. `interleaved`: elements of
+    adjacent rows are adjacent in memory, so that accesses of one thread per row are coalesced.
     """
 
     rows: Dim

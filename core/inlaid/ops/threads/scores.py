@@ -20,7 +20,7 @@ class Attention:
 
     `mask` is a bool mask or an additive bias that broadcasts to (B, H, L, S); `lengths` are the valid keys of each batch element.
     `capped(score)` scales a dot product and applies the soft cap. `first` is the position of the first query among the keys;
-    `lengths`, if given, override it. `left` and `right` bound the sliding window; -1: unbounded.
+    `lengths`, if given, override `first`. `left` and `right` bound the sliding window; -1: unbounded.
     """
 
     q: te.Tensor
@@ -40,7 +40,7 @@ class Attention:
 
     @property
     def tensors(self) -> tuple[te.Tensor, ...]:
-        """The tensors that are given, in order."""
+        """The operands that are not None, in the order of the fields."""
         return tuple(tensor for tensor in (self.q, self.k, self.v, self.mask, self.lengths) if tensor is not None)
 
     @property
@@ -55,7 +55,7 @@ class Attention:
         return arith.floordiv(head, heads // groups)
 
     def visible_keys(self, query: Dim, queries: int) -> tuple[arith.Expr, arith.Expr]:
-        """Range [begin, end) of the keys that the window leaves visible to any of `queries` queries from `query` on."""
+        """Return the range [begin, end) of the keys that the window makes visible to any of `queries` queries from `query` on."""
         begin: arith.Expr = arith.ZERO
         end = arith.wrap(self.k.shape[2])
         if self.lengths is None and self.left >= 0:
@@ -93,7 +93,7 @@ class Attention:
 
 
 def finite(most: ir.Expr) -> ir.Expr:
-    """Maximum that scores are shifted by: 0 if all are minus infinity, so that no NaN arises."""
+    """Return the value to subtract from scores: their maximum `most`, or 0 if all are minus infinity, so that no NaN arises."""
     return te.select(most.equal(-math.inf), te.const(0.0, most.dtype), most)
 
 

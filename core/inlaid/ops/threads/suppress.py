@@ -21,8 +21,8 @@ Corners = list[ir.Expr]
 
 @dataclass(frozen=True)
 class Suppression:
-    """Inputs of `non_max_suppression`. `limits` are the IoU and the score threshold; `most` is the most boxes kept per class.
-    `corners` converts the four coordinates of a box to corners; `overlap` is the IoU of two boxes."""
+    """Inputs of `non_max_suppression`. `limits` are the IoU and the score threshold; `most` is the maximum number of boxes kept per
+    class. `corners` converts the four coordinates of a box to corners; `overlap` is the IoU of two boxes."""
 
     boxes: ir.Buffer
     scores: ir.Buffer
@@ -38,22 +38,22 @@ class Suppression:
 
     @property
     def candidates(self) -> Dim:
-        """Boxes per image."""
+        """Number of boxes per image."""
         return self.scores.shape[2]
 
     def score(self, row: Dim, box: Dim) -> ir.Load:
-        """Score of a box for an (image, class) pair."""
+        """Return the score of a box for an (image, class) pair, numbered `row`."""
         classes = self.scores.shape[1]
         return self.scores[arith.floordiv(row, classes), arith.floormod(row, classes), box]
 
     def box(self, row: Dim, box: Dim) -> Corners:
-        """Corners of a box of the pair's image."""
+        """Return the corners of a box in the image of the (image, class) pair `row`."""
         image = arith.floordiv(row, self.scores.shape[1])
         return self.corners([widen(self.boxes[image, box, side]) for side in range(4)])
 
 
 def suppress(b: Builder, grid: Grid, nms: Suppression, into: tuple[ir.Buffer, ...], size: Dim) -> None:
-    """Store the kept boxes as rows (image, class, box), and their number, which `size` stands for."""
+    """Store the kept boxes as rows (image, class, box), and the number of kept boxes, which defines the dimension `size`."""
     result, count = into
     rows, candidates, classes = nms.rows, nms.candidates, nms.scores.shape[1]
 

@@ -1,8 +1,8 @@
-"""Recognise contractions: matrix products and convolutions in the one form batch x rows x columns x depth.
+"""Match contractions: matrix products and convolutions in the common form batch x rows x columns x depth.
 
-A spatial axis used by one factor alone is a row axis (left factor) or a column axis (right factor); one used by both is a batch
-axis. The reduction axes are the depth. In a convolution the rows are output channels, the columns are the pixels of all images,
-the depth is input channels and window positions, and the groups are a batch.
+A spatial axis is a row axis if only the left factor uses it, a column axis if only the right factor uses it, and a batch axis if
+both do. The reduction axes are the depth. In a convolution, rows are output channels, columns are the pixels of all images, the
+depth is input channels and window positions, and groups are a batch axis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
 
 MANY = 16
-"""Rows or columns of one image or matrix that fill a tile: further axes of that side become batch axes."""
+"""Number of rows or columns of one image or matrix that fills a tile. Further row or column axes then become batch axes."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Contraction:
     """acc[batch, rows, columns] = sum over depth of left[batch, rows, depth] * right[batch, columns, depth].
 
     `left` and `right` are expressions over the axes' variables, before the cast to the accumulator's dtype. `swapped`: the program
-    multiplies right * left. `values` maps the anchor's iteration variables to expressions over the axes. `inverse` does so for the
-    epilogue block, at the accumulator element that it reads; None if the two are not one to one.
+    multiplies right * left. `values` maps the anchor's iteration variables to expressions over the axes. `inverse` maps those of
+    the epilogue block to the axes of the accumulator element that it reads; None if this mapping is not one to one.
     """
 
     anchor: Anchor
@@ -55,7 +55,7 @@ class Contraction:
 
 
 def extent_of(axes: Sequence[Axis]) -> arith.Expr:
-    """Product of the axes' extents."""
+    """Return the product of the axes' extents."""
     return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(axis.extent) for axis in axes))))
 
 
@@ -69,7 +69,7 @@ def coordinates(axes: Sequence[Axis], position: arith.Expr) -> dict[arith.Expr, 
 
 
 def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> tuple[Schedule, Contraction] | None:
-    """Inline a contraction's prologue into its factors and merge its epilogue into one block where the primitives allow it.
+    """Inline a contraction's prologue into its factors and merge its epilogue into one block if the primitives allow it.
 
     Returns the schedule and the contraction; None for any other kernel."""
     anchor = find_anchor(program)
@@ -94,7 +94,7 @@ def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ())
 
 
 def find_contraction(program: ir.LoopProgram) -> Contraction | None:
-    """Match a kernel as a contraction; None if it is not one or has blocks before the reduction."""
+    """Match a kernel as a contraction; None if the kernel is not a contraction, or has blocks before the reduction."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or not anchor.reduced:
         return None
@@ -140,8 +140,8 @@ def _factors(anchor: Anchor) -> tuple[ir.Expr, ir.Expr] | None:
 
 
 def _group_size(item: ir.IterVar, factors: tuple[ir.Expr, ir.Expr]) -> int:
-    """Group size of an axis of which one factor uses the group index alone, such as the output channels of a grouped convolution;
-    0 for any other axis."""
+    """Return the group size of an axis if one factor reads only its group index, as data does for the output channels of a grouped
+    convolution; 0 for any other axis."""
     if not isinstance(item.extent, arith.Const) or not all(item.var in factor.free_vars() for factor in factors):
         return 0
     group, place = Var("group"), Var("place")
@@ -168,17 +168,17 @@ def _over_axes(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], axes: Se
 def _store_indices(
     anchor: Anchor, values: Mapping[arith.Expr, arith.Expr], inverse: Mapping[arith.Expr, arith.Expr] | None
 ) -> tuple[arith.Expr, ...]:
-    """Indices of the result's store, over the axes."""
+    """Return the indices of the result's store, over the axes."""
     block, own = (anchor.block, values) if inverse is None or not anchor.after else (anchor.after[-1], inverse)
     assert isinstance(block.body, ir.Store)
     return tuple(arith.substitute(index, own) for index in block.body.indices)
 
 
 def _tiled_axes(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axis, ...]:
-    """Innermost axes of a side that are tiled as one.
+    """Select the innermost axes of a side, which are tiled as one axis.
 
-    Taken are axes of constant extents, up to `MANY` elements, and adjacent dimensions of the result. Symbolic axes in other
-    positions would need divisions, by which the race check cannot prove that threads store distinct elements."""
+    Selects adjacent dimensions of the result, and axes of constant extents up to `MANY` elements. Any other symbolic axis would
+    need divisions, with which the race check cannot prove that threads store distinct elements."""
     kept: list[Axis] = []
     for axis in reversed(axes):
         if kept:
@@ -215,7 +215,7 @@ def _depends(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], place: Var
 def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[arith.Expr, arith.Expr] | None:
     """Map the epilogue's iteration variables to the axes of the accumulator element that it reads.
 
-    None if there are several epilogue blocks, or their elements and those of the accumulator are not one to one."""
+    None if there are several epilogue blocks, or if elements of epilogue and accumulator do not correspond one to one."""
     if not anchor.after:
         return dict(values)
     if len(anchor.after) > 1:
@@ -265,7 +265,7 @@ def _solve(
 
 
 def _by_stride(index: arith.Expr, used: Sequence[arith.Expr]) -> list[arith.Expr]:
-    """Variables with a constant stride in an index, by increasing stride."""
+    """Return the variables with a constant stride in an index, by increasing stride."""
     steps = {var: arith.affine(index, var) for var in used if isinstance(var, Var)}
     known: dict[arith.Expr, int] = {
         var: step[0].value for var, step in steps.items() if step is not None and isinstance(step[0], arith.Const)
@@ -278,7 +278,7 @@ def _size(items: Iterable[ir.IterVar]) -> arith.Expr:
 
 
 def is_window(found: Contraction) -> bool:
-    """Whether the depth is a sliding window over the columns alone, as in a depthwise convolution: there is one row, so only
+    """Test whether the depth is only a sliding window over the columns, as in a depthwise convolution: there is one row, so only
     adjacent columns reuse elements."""
     if found.rows:
         return False
@@ -289,6 +289,6 @@ def is_window(found: Contraction) -> bool:
 
 
 def has_single_index(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:
-    """Whether all loads of a buffer have the same indices."""
+    """Test whether all loads of a buffer have the same indices."""
     bodies = (block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store))
     return len({node.indices for node in ir.walk_exprs(*bodies) if isinstance(node, ir.Load) and node.buffer is buffer}) == 1

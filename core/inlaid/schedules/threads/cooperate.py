@@ -22,8 +22,8 @@ class Team:
     """`size` threads along `axis` that share a row; axis `rows` runs over the rows of a block.
 
     scope: memory that the team shares. Threads adjacent along x access adjacent elements, which are in different banks.
-    lanes: threads of a subgroup, adjacent along x, that read one another's registers; 1 for none. A team of several subgroups has
-    these along `SUBGROUPS` and its rows along a third axis.
+    lanes: threads of a subgroup, adjacent along x, that read one another's registers; 1 if threads cannot. If a team has several
+    subgroups, they are along axis `SUBGROUPS`, and the rows are along a third axis.
     """
 
     size: int
@@ -34,7 +34,7 @@ class Team:
 
     @property
     def result(self) -> str:
-        """Memory scope of a value that one thread computes and all read."""
+        """Memory scope of a value that one thread computes and all threads of the team read."""
         return SUBGROUP if 1 < self.lanes == self.size else self.scope
 
 
@@ -84,7 +84,7 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
     for k in 64: acc[row] += part[row, k]
     becomes
     for g in 2, subgroups: for t in 16, lanes: less[row, g * 16 + t] = part[row, g * 32 + t] + part[row, g * 32 + 16 + t]
-    and so on, down to one value per subgroup, in memory that the team shares, or two values in a team of one subgroup
+    and so on, down to one value per subgroup, in memory that the team shares; in a team of one subgroup, down to two values
     for g in 2: acc[row] += last[row, g]
     """
     several = team.size > team.lanes
@@ -175,7 +175,7 @@ def _store_parts(
 
 
 def _rank(s: Schedule, name: str) -> int:
-    """Rank of the buffer that a block writes."""
+    """Return the rank of the buffer that a block writes."""
     block = next(block for block in blocks_of(s.program) if block.name == name)
     assert isinstance(block.body, ir.Store)
     return len(block.body.indices)
@@ -198,7 +198,7 @@ def _reduce_lanes(s: Schedule, vectors: str) -> None:
 
 
 def reducing_loops(s: Schedule, name: str) -> list[Var]:
-    """Reduction loops of a block, outermost first."""
+    """Return the reduction loops of a block, outermost first."""
     block = next(block for block in blocks_of(s.program) if block.name == name)
     kinds = zip(block.iters, axis_loops(s, name), strict=True)
     own = {loop for item, loop in kinds if item.kind is ir.IterKind.REDUCTION}
@@ -206,7 +206,7 @@ def reducing_loops(s: Schedule, name: str) -> list[Var]:
 
 
 def _inside(s: Schedule, name: str, outer: Var | None) -> list[Var]:
-    """Loops of a block inside loop `outer`; all for None."""
+    """Return the loops of a block inside loop `outer`; all loops of the block for None."""
     loops = list(s.loops(name))
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 

@@ -1,7 +1,7 @@
 """Skinny contractions (GEMV and few rows): the threads of a block split the depth and add their partial sums in shared memory.
 
-Each element of the right factor is read once, so the kernel is bound by bandwidth and coalescing decides: adjacent threads go along
-the depth if it is contiguous in the right factor, as in rows of weights, else along the columns.
+Each element of the right factor is read once, so the kernel is bound by memory bandwidth and must coalesce loads. Adjacent threads
+are along the depth if it is contiguous in the right factor, as in rows of weights, else along the columns.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from inlaid.types import MemoryScope
 FEW, SOME = 8, 4
 """Maximum rows of a skinny contraction, and of its version for a symbolic number of rows. Each thread computes all rows."""
 RUNS = 4
-"""Fewest steps of a thread along the depth: fewer do not amortize the final reduction."""
+"""Minimum steps of a thread along the depth, to amortize the final reduction."""
 DEEP = 64
-"""Least depth that is split among threads."""
+"""Minimum depth that is split among threads."""
 STEP = 4
-"""Depth elements per step of a thread if columns are contiguous: independent loads in flight."""
+"""Depth elements per step of a thread if columns are contiguous. Their loads are independent and in flight together."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def _numbers(shares: _Shares) -> tuple[int, ...]:
 
 
 def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_depth: bool, step: int) -> list[_Shares]:
-    """Legal block shapes, cheapest first. The cost counts coalescing, occupancy and work per thread, then the partial sums to
-    add."""
+    """Enumerate the legal block shapes, cheapest first. The cost counts coalescing, occupancy and work per thread, then the partial
+    sums to add."""
     steps = -(-problem.depth // step)
     found: list[tuple[float, int, _Shares]] = []
     for depth in (1 << power for power in range(1, threads.block.bit_length())):
@@ -148,5 +148,5 @@ def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> S
 
 
 def _written(s: Schedule, name: str) -> str:
-    """Name of the buffer that a block writes."""
+    """Return the name of the buffer that a block writes."""
     return block_of(s, name).writes[0].buffer.name

@@ -15,7 +15,7 @@ from inlaid.types import ROW_MAJOR
 
 
 class EachRule:
-    """Fallback rule for kernels whose elements are independent."""
+    """Schedules any kernel whose elements are independent, as a fallback."""
 
     name = "each"
 
@@ -38,7 +38,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 def bound_elements(s: Schedule, block: ir.Block, context: KernelContext) -> Schedule:
     """Bind the spatial loops of a block to the grid, one thread per element or vector.
 
-    Returns the schedule unchanged if the iterations are not independent, as those of an opaque loop program may be."""
+    Returns the schedule unchanged if the iterations are not independent, which is possible in an opaque loop program."""
     threads, made = threads_of(context), s.copy()
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
     chosen: list[Var] = []

@@ -14,7 +14,7 @@ from inlaid.types import ROW_MAJOR
 
 
 class ElementwiseRule:
-    """Fused chains of element-wise operators, casts, selects, broadcasts and gathers."""
+    """Schedules fused chains of element-wise operators, casts, selects, broadcasts and gathers."""
 
     name = "elementwise"
 
@@ -62,7 +62,7 @@ def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, la
 
 
 def lanes_of(block: ir.Block, vector_bytes: int) -> int:
-    """Vector lanes for the innermost iteration variable of a block: a power of two.
+    """Choose the vector lanes for the innermost iteration variable of a block: a power of two.
 
     The widest access has at most `vector_bytes`, and every access starts at a multiple of the lanes. 1 if an access is strided, or
     a select depends on the variable. A reduction keeps one partial result per lane."""
@@ -93,7 +93,7 @@ def lanes_of(block: ir.Block, vector_bytes: int) -> int:
 
 
 def _start(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], var: Var) -> arith.Linear | None:
-    """Flat offset of a unit-stride access at var = 0; None for any other stride."""
+    """Return the flat offset of a unit-stride access at var = 0; None for any other stride."""
     last = arith.affine(indices[-1], var)
     if last is None or last[0] != arith.ONE or any(var in arith.free_vars(index) for index in (last[1], *indices[:-1])):
         return None
@@ -108,5 +108,5 @@ def _aligned(lanes: int, start: arith.Linear) -> bool:
 
 
 def _selects_by(node: ir.Expr, var: Var) -> bool:
-    """Whether a node is a select whose condition depends on a variable."""
+    """Test whether a node is a select whose condition depends on a variable."""
     return isinstance(node, ir.Select) and isinstance(node.condition, ir.Index) and var in arith.free_vars(node.condition.index)

@@ -14,43 +14,43 @@ from inlaid.types import MemoryScope
 BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 SCOPE_OWNER = "block"
 MAX_PIECES = 4
-"""Most elements or vectors per thread: beyond it the saved thread overhead is small, and register pressure grows."""
+"""Maximum elements or vectors per thread. With more, register pressure grows and little thread overhead is saved."""
 WAVES = 2
-"""Fewest full waves that remain if a thread takes several pieces: it bounds the loss by a partial last wave."""
+"""Minimum full waves of the grid if a thread computes several pieces, which bounds the loss by a partial last wave."""
 
 
 def threads_of(context: KernelContext) -> Threads:
-    """`Capabilities.threads` of the target; not None for these rules."""
+    """Return `Capabilities.threads` of the target, which is not None for the rules of this package."""
     threads = context.capabilities.threads
     assert threads is not None, "a rule for threads schedules for threads"
     return threads
 
 
 def shared_scope(context: KernelContext) -> MemoryScope | None:
-    """Memory scope that a block owns; None if the target declares none."""
+    """Return the memory scope that a block owns; None if the target declares no such scope."""
     return next((scope for scope in context.capabilities.scopes if scope.owner == SCOPE_OWNER), None)
 
 
 def exchanging(context: KernelContext) -> int:
-    """How many threads, neighbours along x, read one another's registers; 1 where none do."""
+    """Return the number of threads, adjacent along x, that can read one another's registers; 1 without shuffles."""
     threads = threads_of(context)
     return threads.subgroup if threads.shuffles else 1
 
 
 def expected(extent: arith.Expr) -> int:
-    """Constant value of an extent, or the size hint of a symbolic one."""
+    """Return the value of a constant extent; the size hint of a symbolic extent."""
     return arith.size_hint(arith.unwrap(extent))
 
 
 def decide_block(context: KernelContext) -> Decision:
-    """Decide the threads of a block. Default: the most, since there are no barriers. Fewer leave more registers per thread."""
+    """Decide the threads per block. Default: the maximum, since there are no barriers. A smaller block leaves more registers."""
     threads = threads_of(context)
     sizes = [threads.block >> step for step in range(threads.block.bit_length()) if threads.block >> step >= threads.subgroup]
     return context.decide("block", reversed(sizes), threads.block)
 
 
 def decide_pieces(context: KernelContext, pieces: int) -> Decision:
-    """Decide the elements or vectors per thread, of `pieces` in all: as many as leave `WAVES` full waves, at most `MAX_PIECES`."""
+    """Decide how many of `pieces` elements a thread computes: as many as leave `WAVES` full waves, at most `MAX_PIECES`."""
     resident = threads_of(context).resident * WAVES
     options = [1 << step for step in range(MAX_PIECES.bit_length())]
     best = max(count for count in options if count == 1 or pieces >= count * resident)
@@ -79,6 +79,6 @@ def bind_flat(s: Schedule, loop: Var, block: int, pieces: int = 1) -> None:
 
 
 def is_elementwise(block: ir.Block) -> bool:
-    """Whether a block stores one buffer and has no reduction axis."""
+    """Test whether a block stores one buffer and has no reduction axis."""
     spatial = all(item.kind is ir.IterKind.SPATIAL for item in block.iters)
     return spatial and block.init is None and isinstance(block.body, ir.Store)

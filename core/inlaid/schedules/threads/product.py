@@ -1,8 +1,8 @@
 """Tiled contractions on grids of threads: matrix products and convolutions.
 
-A block of threads computes a tile, and each thread a register tile of it. With shared memory, the threads fetch the tiles of both
-factors for each depth step cooperatively; without it each thread loads its own operands. If tiles are too few to fill the device,
-the depth is split (split-K) and a second kernel adds the parts. Contractions of few rows take the schedule of `dots`.
+A block of threads computes a tile, and each thread a register tile within it. With shared memory, the threads cooperatively fetch
+the tiles of both factors for each depth step; otherwise each thread loads its operands. If tiles are too few to fill the device,
+the depth is split (split-K) and a second kernel adds the parts. Contractions of few rows use the schedule of `dots`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ PARTS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class ProductRule:
-    """Contractions as `find_contraction` matches them, with any layout of operands and static or symbolic extents."""
+    """Schedules contractions (see `find_contraction`) with any layout of operands, and static or symbolic extents."""
 
     name = "thread_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines a depth of 1, contractions without columns or operand reuse (depthwise windows), outputs smaller than a block of
-        threads, and those for which the primitives cannot prove that threads store distinct elements."""
+        """Offer a schedule. Declines contractions of depth 1, without columns, without operand reuse (depthwise windows), or with
+        fewer outputs than threads in a block, and if primitives cannot prove that threads store distinct elements."""
         made = prepared(program)
         if made is None:
             return None
@@ -97,7 +97,7 @@ def _tiled(s: Schedule, found: Contraction, context: KernelContext, scope: Memor
 
 
 def _made(schedule: Schedule) -> Schedule:
-    """Return a schedule that was built before the offer: if the primitives refuse it, there is no offer."""
+    """Return a schedule that was built before the offer, so that a rule declines if a primitive rejects the schedule."""
     return schedule
 
 
@@ -165,7 +165,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
 
 
 def outer_loops(s: Schedule, store: str) -> tuple[list[Var], list[Var]]:
-    """Loops over blocks around the store, batches and parts fused, and the loops over threads."""
+    """Return the loops over blocks around the store, with batches and parts fused, and the loops over threads."""
     loops = list(s.loops(store))
     names = [loop_of(loop) for loop in loops]
     first = names.index("mt")

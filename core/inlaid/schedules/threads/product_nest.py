@@ -1,8 +1,7 @@
-"""Loop nests of tiled contractions, from the form that `tiles` makes: with cooperative fetch, or with loads by each thread.
+"""Build loop nests of tiled contractions from the form of `tiles`, with cooperative fetch or with loads by each thread.
 
-A target's instructions on small matrices have a rule of the target's own over the same form: a tensor intrinsic takes the place of
-the loops over `ki` and over a thread's rows and columns, copies of both factors in a scope of the target's own that of registers,
-and a subgroup that of a thread.
+A target with matrix instructions can add a rule over the same form. There a tensor intrinsic replaces the loops over `ki` and over
+a thread's rows and columns, a memory scope of the target replaces registers, and a subgroup replaces a thread.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ THREAD_AXES = {"mt": ROW_THREADS, "nt": COLUMN_THREADS}
 OWN_LOOPS = ("mj", "mv", "nj", "nv")
 """Loop names of a tile: thread loops, and loops of the register tile."""
 BANKS_BYTES, VECTOR_BYTES = 128, 16
-"""Bytes of all banks of shared memory, and of the widest access. Lines of a tile are padded by one such access: it avoids most bank
-conflicts of column stores and keeps vectors aligned."""
+"""Bytes of one row of all shared-memory banks, and of the widest access. Padding lines of a tile by the widest access avoids most
+bank conflicts of column stores and keeps vectors aligned."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,12 @@ class ProductPlan:
 
 
 def known_extent(extent: arith.Expr) -> int | None:
-    """A constant extent; None for a symbolic one."""
+    """Return the value of a constant extent; None for a symbolic extent."""
     return extent.value if isinstance(extent, Const) else None
 
 
 def loop_of(loop: Var) -> str:
-    """Name of the axis of a loop, as in `tiles`."""
+    """Return the name of the axis of a loop, as in `tiles`."""
     return loop.name.removeprefix("v")
 
 
@@ -57,7 +56,7 @@ def block_of(s: Schedule, name: str) -> ir.Block:
 
 
 def _sides(plan: ProductPlan) -> tuple[tuple[Side, ir.Expr, tuple[Axis, ...]], ...]:
-    """Side, expression and axes besides the depth of each factor."""
+    """Return for each factor its side, its expression, and its axes without the depth."""
     found, tiling = plan.found, plan.tiling
     return ((tiling.rows, found.left, found.rows), (tiling.columns, found.right, found.columns))
 
@@ -65,7 +64,7 @@ def _sides(plan: ProductPlan) -> tuple[tuple[Side, ir.Expr, tuple[Axis, ...]], .
 def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var | None, str | None]:
     """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init.
 
-    Returns the loops over steps and depth, None for a unit extent, and the init block."""
+    Returns the loops over steps and depth (None for extent 1) and the init block (None if there are no loops)."""
     *_, steps, depth = axis_loops(s, total)
     own = [loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth]
     threads = [loop for loop in own if loop_of(loop) in THREAD_AXES]
@@ -128,7 +127,7 @@ def _fetch_together(
 
 
 def vector_lanes(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> int:
-    """Vector lanes of loads along axes: contiguous elements, of which vectors never cross the end."""
+    """Return the vector lanes of loads along axes: elements are contiguous, and no vector crosses their end."""
     size = known_extent(extent_of(axes))
     if not isinstance(value, ir.Load) or not axes or size is None or not runs_along(value, axes, ()):
         return 1
@@ -150,7 +149,7 @@ def _widen(s: Schedule, name: str, size: int, bytes_: int) -> None:
 
 
 def in_threads(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
-    """Schedule the reduction of a register tile, and the thread's own loads of each step."""
+    """Schedule the reduction of a register tile, and the loads of each step by the thread."""
     *factors, total = blocks
     s.compute_at(total, outside[-1])
     steps, depth, init = nest_of_sum(s, total, len(outside))
@@ -202,7 +201,7 @@ def mark_own(s: Schedule, name: str, vectors: bool = True) -> None:
 
 
 def stores_vectors(s: Schedule, store: str) -> bool:
-    """Whether adjacent columns of a thread are contiguous in the store."""
+    """Test whether adjacent columns of a thread are contiguous in the store."""
     block = block_of(s, store)
     assert isinstance(block.body, ir.Store)
     lane = next(item.var for item in block.iters if loop_of(item.var) == "nv")

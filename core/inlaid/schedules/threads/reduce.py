@@ -22,17 +22,17 @@ from inlaid.tensor.transform.paths import loops_around
 from inlaid.types import ROW_MAJOR
 
 UNROLLED = 32
-"""Most iterations of a reduction that is unrolled, such as a window's: addresses then differ by constants."""
+"""Maximum iterations of a reduction, such as over a window, that is unrolled, so that addresses differ by constants."""
 
 
 class ReduceRule:
-    """Any number of reductions, each consumed element-wise, with element-wise prologue, epilogue and blocks between."""
+    """Schedules kernels of reductions that are read element-wise, with element-wise blocks before, between and after them."""
 
     name = "reduce"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines kernels in which an output element reads several elements of a reduction, and what a primitive refuses."""
-        # An empty reduction gives its init.
+        """Offer a schedule. Declines kernels whose outputs read several elements of a reduction, or that a primitive rejects."""
+        # The result of an empty reduction is its init.
         if program.defines or without_empty(program) is None:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -102,13 +102,13 @@ def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None
 
 
 def _elements(block: ir.Block) -> arith.Expr:
-    """Number of elements that a block stores."""
+    """Return the number of elements that a block stores."""
     spatial = (arith.unwrap(item.extent) for item in block.iters if item.kind is ir.IterKind.SPATIAL)
     return arith.simplify(arith.wrap(arith.product(tuple(spatial))))
 
 
 def _reduced_blocks(s: Schedule) -> list[str]:
-    """Reductions, and the element-wise blocks between them and the outputs."""
+    """Return the reductions, and the element-wise blocks between reductions and outputs."""
     found: list[str] = []
     made: set[ir.Buffer] = set()
     for block in blocks_of(s.program):
@@ -123,7 +123,7 @@ def _reduced_blocks(s: Schedule) -> list[str]:
 
 
 def _producers(s: Schedule, final: str) -> list[str]:
-    """Transitive producers of a block in program order, except those that write outputs."""
+    """Return the transitive producers of a block in program order, except producers that write outputs."""
     blocks = blocks_of(s.program)
     place = next(place for place, block in enumerate(blocks) if block.name == final)
     wanted = {region.buffer for region in blocks[place].reads}
@@ -154,7 +154,7 @@ def _unroll(s: Schedule, name: str, element: Var) -> None:
 
 
 def _is_cheap(block: ir.Block) -> bool:
-    """Whether recomputing an element in each reader is cheap: as `is_cheap`, below selects by index such as padding."""
+    """Test whether a block is cheap to recompute in each reader (`is_cheap`), ignoring selects by index such as padding."""
     assert isinstance(block.body, ir.Store)
     value = block.body.value
     while isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):

@@ -1,6 +1,6 @@
 """Row reductions, contiguous or strided, with their element-wise prologue and epilogue: softmax, norms, mean, min, max.
 
-With shared memory a team of threads reduces a row cooperatively; without it one thread reduces a row.
+On targets with shared memory, a team of threads reduces a row cooperatively; otherwise one thread reduces a row.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
 LEAST = 4
-"""Fewest elements of a row per thread of a team: below it, combining the partial results costs more than it saves."""
+"""Minimum elements of a row per thread of a team. With fewer, combining the partial results costs more than it saves."""
 
 LONG = 64
-"""Fewest elements of a row per thread that amortize the launch of a second kernel."""
+"""Minimum elements of a row per thread that amortize the launch of a second kernel."""
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """The blocks of a row kernel. `final` is the last one; `names` are those fused into its rows, `loose` those that are not.
-    `scalars` are the buffers with one value per row. `rows` are the positions of the row axes among the iteration variables of
-    `final`. `along`: the reduction axis is contiguous; otherwise the row axis is."""
+    """The blocks of a row kernel. `final` is the last block; `names` are the blocks fused into its rows, `loose` the blocks that
+    are not fused. `scalars` are the buffers with one value per row. `rows` are the positions of the row axes among the iteration
+    variables of `final`. `along`: the reduction axis is contiguous; otherwise the row axis is contiguous."""
 
     names: tuple[str, ...]
     loose: tuple[str, ...]
@@ -43,12 +43,12 @@ class _Kernel:
 
 
 class ThreadRowsRule:
-    """Any number of row reductions with element-wise prologue, epilogue and blocks between."""
+    """Schedules kernels with row reductions, and element-wise blocks before, between and after them."""
 
     name = "rows"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines reductions of other axes, several outputs, and what a primitive refuses."""
+        """Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule primitive rejects."""
         if len(program.outputs) != 1 or program.defines or without_empty(program) is None:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -98,7 +98,7 @@ def _kernel(s: Schedule) -> _Kernel | None:
         made.add(block.body.buffer)
         reduced = [buffer for buffer in read if buffer.name in scalars]
         if block.body.buffer.name not in scalars and any(buffer.shape == block.body.buffer.shape for buffer in reduced):
-            scalars.append(block.body.buffer.name)  # a reduced value with an input per row
+            scalars.append(block.body.buffer.name)  # a reduced value combined with an input that has one value per row
     used: set[arith.Expr] = set()
     for node in ir.walk_exprs(last.body.value):
         if isinstance(node, ir.Load) and node.buffer.name in scalars:
@@ -111,7 +111,7 @@ def _kernel(s: Schedule) -> _Kernel | None:
 
 
 def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
-    """Number of rows and length of the longest reduction, symbolic extents by their hints."""
+    """Return the number of rows and the length of the longest reduction, with size hints for symbolic extents."""
     rows = columns = 1
     for block in blocks_of(s.program):
         if block.name == kernel.final:
@@ -126,14 +126,14 @@ def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
 
 
 def _teams(context: KernelContext) -> list[int]:
-    """Legal team sizes: powers of two; 1 alone without shared memory."""
+    """Return the legal team sizes: powers of two; only 1 without shared memory."""
     threads = threads_of(context)
     return [1 << step for step in range(threads.block.bit_length())] if shared_scope(context) else [1]
 
 
 def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
-    """Default team size: fills the device with all rows, with at least `LEAST` elements per thread. A subgroup's accesses coalesce
-    along the contiguous axis: within a row, or across rows, which then must share a block."""
+    """Choose the default team size: all rows fill the device, with at least `LEAST` elements per thread. A subgroup's accesses
+    coalesce along the contiguous axis: within a row, or across rows, which then must share a block."""
     threads = threads_of(context)
     wanted = -(-threads.resident // max(rows, 1))
     most = min(max(wanted, threads.subgroup), threads.block) if along else min(wanted, threads.block // threads.subgroup)
@@ -141,9 +141,9 @@ def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
 
 
 def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> Decision:
-    """Decide into how many pieces rows are split (split-K): a team reduces each, and a second kernel combines them.
+    """Decide into how many pieces rows are split (split-K). A team reduces each piece, and a second kernel combines the results.
 
-    The default fills the device with `LONG` elements per thread. With several reductions, which would take two kernels each, 1."""
+    The default fills the device with `LONG` elements per thread; 1 for several reductions, each of which would need two kernels."""
     if sum(block.init is not None for block in blocks_of(s.program)) != 1:
         return context.decide("pieces", (1,), 1)
     rows, columns = _extents(s, kernel)

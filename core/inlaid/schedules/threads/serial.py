@@ -14,7 +14,7 @@ _SPREAD = (ir.ForKind.THREAD, ir.ForKind.PARALLEL)
 
 
 class SerialRule:
-    """Last fallback: leave any kernel serial. Reports list its kernels, since they leave the device idle."""
+    """Leaves any kernel serial, as the last fallback. Reports list serial kernels, since they leave the device idle."""
 
     name = "serial"
 
@@ -24,8 +24,8 @@ class SerialRule:
 
 
 def runs_serially(program: ir.LoopProgram) -> bool:
-    """Whether a scheduled kernel keeps a serial loop outside threads after `parallel_loops`. Loops around launches do not count:
-    the host runs them."""
+    """Test whether a scheduled kernel keeps a serial loop outside threads after `parallel_loops`. Loops around launches do not
+    count, since the host runs them."""
     return _serial(parallel_loops(compact_buffers(simplify_program(flatten_blocks(program)))).body)
 
 

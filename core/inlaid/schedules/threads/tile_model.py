@@ -12,9 +12,9 @@ from inlaid.schedules.threads.contraction import Contraction, extent_of
 from inlaid.schedules.threads.tiles import Side, Tiling
 
 OWN = (8, 4, 2, 1)
-"""Rows or columns of a register tile."""
+"""Candidate numbers of rows or columns of a register tile."""
 OTHER_REGISTERS = 28
-"""Registers of a thread besides accumulators and operands: addresses, counters, loads in flight."""
+"""Registers of a thread in addition to accumulators and operands: addresses, counters, loads in flight."""
 BUSY = 1 / 4
 """Occupancy that saturates the device, given several independent accumulators per thread."""
 LAUNCH = 4000.0
@@ -24,7 +24,7 @@ STEP = 40.0
 SHARED_WORD, MAIN_WORD = 0.5, 4.0
 """Cost of a 32-bit word in multiply-adds of a thread: in a vector load from shared memory, and from main memory through a cache."""
 FIRST_PARTS = 4
-"""Fewest depth steps per part of a split depth."""
+"""Minimum depth steps per part of a split depth."""
 MOST_PARTS = 64
 KEPT = 24
 """Number of best-ranked tilings that are offered as legal decisions."""
@@ -32,7 +32,7 @@ KEPT = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """Extents of a contraction, symbolic ones by their hints; element bytes of each factor; 32-bit words of an accumulator."""
+    """Extents of a contraction, with size hints for symbolic ones; element bytes of each factor; 32-bit words of an accumulator."""
 
     rows: int
     columns: int
@@ -61,7 +61,7 @@ class Memory:
 
 
 def lanes_of(own: int, bytes_: int, vector_bytes: int) -> int:
-    """Vector lanes of a thread's `own` contiguous elements: a power of two that divides them."""
+    """Return the vector lanes of a thread's `own` contiguous elements: a power of two that divides `own`."""
     lanes = 1
     while 2 * lanes <= vector_bytes // bytes_ and own % (2 * lanes) == 0:
         lanes *= 2
@@ -77,7 +77,7 @@ def side_of(threads: int, own: int, bytes_: int, vector_bytes: int) -> Side:
 def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
     """Enumerate the tilings that fit registers and shared memory.
 
-    A tile is less than twice the extent it tiles. Its depth is a power of two, so that the race check can separate its elements."""
+    A tile is smaller than twice the extent that it tiles. Its depth is a power of two, so the race check can separate elements."""
     depths = (32, 16, 8) if memory.shared else (4,)
     least = 1 << max(problem.depth - 1, 0).bit_length()
     for count in (threads.block, threads.block // 2, threads.block // 4):
@@ -100,7 +100,7 @@ def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tili
 
 
 def _without_runs(tiling: Tiling) -> Tiling:
-    """Make each thread's rows and columns one contiguous run, which it loads itself."""
+    """Make each thread's rows and columns one contiguous run, which the thread loads without shared memory."""
     rows, columns = (Side(side.threads, 1, side.own) for side in (tiling.rows, tiling.columns))
     return Tiling(rows, columns, tiling.depth)
 
@@ -117,24 +117,24 @@ def _fits(tiling: Tiling, problem: Problem, threads: Threads, memory: Memory) ->
 
 
 def shared_bytes(tiling: Tiling, problem: Problem) -> int:
-    """Bytes of both tiles of a step, padding included."""
+    """Return the bytes of both tiles of a step, including padding."""
     rows, columns = tiling.rows.size + 16, tiling.columns.size + 16
     return tiling.depth * (rows * problem.left_bytes + columns * problem.right_bytes)
 
 
 def blocks_of_grid(tiling: Tiling, problem: Problem) -> int:
-    """Number of blocks of the grid without split-K."""
+    """Return the number of blocks of the grid without split-K."""
     tiles = -(-max(problem.rows, 1) // tiling.rows.size) * -(-max(problem.columns, 1) // tiling.columns.size)
     return tiles * max(problem.batch, 1)
 
 
 def slots(tiling: Tiling, threads: Threads) -> int:
-    """Concurrent blocks that saturate the device."""
+    """Return the number of concurrent blocks that saturate the device."""
     return max(int(threads.resident * BUSY) // tiling.threads, 1)
 
 
 def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) -> int:
-    """Best split-K factor: saturates the device if that saves more than the final addition costs."""
+    """Choose the split-K factor: it saturates the device if that saves more time than adding the parts costs."""
     steps = -(-problem.depth // tiling.depth)
     most = min(slots(tiling, threads) // blocks_of_grid(tiling, problem), steps // FIRST_PARTS, MOST_PARTS)
     options = [1]
@@ -144,7 +144,7 @@ def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) 
 
 
 def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, shared: bool = True) -> float:
-    """Predicted time in multiply-adds of a thread: blocks run in waves of `slots`."""
+    """Predict the time in multiply-adds of a thread. Blocks run in waves of `slots`."""
     steps = -(-problem.depth // tiling.depth)
     rounds = -(-blocks_of_grid(tiling, problem) * parts // slots(tiling, threads))
     rows, columns = tiling.rows, tiling.columns
@@ -162,7 +162,7 @@ def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, 
 
 @cache
 def rank_tilings(problem: Problem, threads: Threads, memory: Memory) -> tuple[Tiling, ...]:
-    """Best `KEPT` tilings with their split-K factors, cheapest first; none for outputs smaller than a block of threads."""
+    """Return the `KEPT` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of threads."""
     shared = bool(memory.shared)
     timed = [
         (seconds(tiling, problem, threads, parts, shared), number, Tiling(tiling.rows, tiling.columns, tiling.depth, parts))

@@ -1,4 +1,4 @@
-"""Tiled form of a contraction, which the schedules for threads start from.
+"""Tiled form of a contraction, from which schedules for threads start.
 
     left[b, mo, q, ki, mj, m] = left factor at row m of run mj of tile mo and depth q * K + ki; 0 out of bounds
     right[b, no, q, ki, nj, n] = the same for columns
@@ -6,8 +6,8 @@
     out[...] = epilogue(acc), if row and column are in bounds
 
 Tiles are full for all extents: elements out of bounds are zero and are not stored. A tile of M rows is `mt` threads times `mj` runs
-of `mv` rows per thread; columns likewise. The operands' layout is confined to the two factors, so that transposed operands, padded
-images and windows need no copy.
+of `mv` rows per thread; columns likewise. Only the blocks `left` and `right` depend on the operands' layouts, so that transposed
+operands, padded images and windows need no copy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from inlaid.types import DType
 
 @dataclass(frozen=True)
 class Side:
-    """Distribution of the rows or columns of a tile: `threads` threads, each with `runs` runs of `lanes` adjacent ones."""
+    """Distribution of a tile's rows or columns: `threads` threads with `runs` runs of `lanes` adjacent rows or columns each."""
 
     threads: int
     runs: int
@@ -49,8 +49,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Tile of a block of threads, `depth` of a step, and split-K factor `parts`. `joined`: the parts are threads of one block,
-    which reduces them in shared memory; otherwise they are blocks, and a second kernel does."""
+    """Tile of a block of threads, `depth` of a step, and split-K factor `parts`. `joined`: threads of one block compute the parts
+    and add them in shared memory; otherwise different blocks do, and a second kernel adds them."""
 
     rows: Side
     columns: Side
@@ -75,7 +75,7 @@ class _Names:
         return ZERO if item is None else item.var
 
     def pick(self, *names: str, reduced: Sequence[str] = ()) -> tuple[ir.IterVar, ...]:
-        """The variables of these names that exist, in order."""
+        """Return the existing variables of these names, in order."""
         found = ((name, self.items[name]) for name in names if name in self.items)
         return tuple(replace(item, kind=ir.IterKind.REDUCTION) if name in reduced else item for name, item in found)
 
@@ -87,7 +87,7 @@ class _Names:
 
 
 _Groups = Sequence[tuple[tuple[Axis, ...], arith.Expr]]
-"""Axes that are flattened together, and the position along them."""
+"""Groups of axes that are flattened together, each with the position along the flattened axis."""
 LEFT, RIGHT = ("b", "mo", "p", "q", "ki", "mj", "m"), ("b", "no", "p", "q", "ki", "nj", "n")
 SUM = ("p", "b", "mo", "no", "mt", "nt", "mj", "mv", "nj", "nv")
 
@@ -100,7 +100,7 @@ def tiled(
     parts: int,
     joined: bool = False,
 ) -> ir.LoopProgram:
-    """Rewrite a contraction into its tiled form; any other kernel stays as it is.
+    """Rewrite a contraction to its tiled form; any other kernel is returned unchanged.
 
     `rows` and `columns` are the fields of `Side`. With `parts` > 1, one block stores the partial sums and another adds them before
     the epilogue: per tile if `joined`, else over all elements in row-major order."""
@@ -148,7 +148,7 @@ class _Tiles:
     def _operand(
         self, name: str, value: ir.Expr, axes: tuple[Axis, ...], side: Side, order: tuple[str, ...]
     ) -> tuple[ir.Buffer, ir.Stmt]:
-        """Buffer of a factor's tiles, and the loop nest that fills it."""
+        """Build the buffer of a factor's tiles, and the loop nest that fills the buffer."""
         outer, run, inner = order[1], order[-2], order[-1]
         extents: dict[str, arith.Expr | int] = {outer: self._count(axes, side), inner: side.threads * side.lanes}
         if side.runs > 1:
@@ -167,7 +167,7 @@ class _Tiles:
         return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
 
     def _names(self, **extents: arith.Expr | int) -> _Names:
-        """Iteration variables of a tile: batch, part, step and depth within a step, and `extents`. Unit axes are omitted."""
+        """Create iteration variables of a tile: batch, part, step, depth within a step, and `extents`. Unit axes are omitted."""
         batch = extent_of(self._found.batch)
         own: dict[str, arith.Expr | int] = {"q": self._steps, "ki": self._tiling.depth, **extents}
         if batch != ONE:
@@ -180,15 +180,15 @@ class _Tiles:
         return _single(arith.simplify(arith.ceildiv(extent_of(axes), side.size)))
 
     def _position(self, names: _Names) -> arith.Expr:
-        """Position along the depth. Parts are interleaved by steps, so that concurrent parts read adjacent memory."""
+        """Return the position along the depth. Parts are interleaved by steps, so that concurrent parts read adjacent memory."""
         return (names["q"] * self._tiling.parts + names["p"]) * self._tiling.depth + names["ki"]
 
     def _batch(self, names: _Names) -> dict[arith.Expr, arith.Expr]:
         return coordinates(self._found.batch, names["b"])
 
     def _at(self, value: ir.Expr, groups: _Groups, where: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
-        """Substitute positions for axes in a value. If the axes of a group are adjacent dimensions of an input that is read only
-        here, these dimensions are fused, so that contiguity is visible."""
+        """Substitute positions for axes in a value. If the axes of a group are adjacent dimensions of an input that only `value`
+        reads, the dimensions are fused, so that contiguity is visible."""
 
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load) or node.buffer not in self._program.inputs:
@@ -223,7 +223,7 @@ class _Tiles:
         return buffer, tuple(places)
 
     def _sum(self, left: ir.Buffer, right: ir.Buffer) -> tuple[ir.Buffer, ir.Stmt]:
-        """Accumulators of a tile, and the loop nest of their reduction."""
+        """Build the accumulators of a tile, and the loop nest of their reduction."""
         names = self._of_tile()
         block = self._found.anchor.block
         acc = self._new("acc", names.shape(*SUM), self._found.anchor.buffer.dtype, "register")
@@ -249,7 +249,7 @@ class _Tiles:
         return self._names(**extents, mt=rows.threads, nt=columns.threads)
 
     def _stores(self, acc: ir.Buffer) -> list[ir.Stmt]:
-        """Loop nests after the reduction: store and add partial sums, and apply the epilogue."""
+        """Build the loop nests after the reduction, which store and add partial sums and apply the epilogue."""
         names, found = self._of_tile(), self._found
         rows, columns, exists = self._place(names)
         extents = (extent_of(found.rows), extent_of(found.columns))
@@ -308,19 +308,19 @@ class _Tiles:
         ]
 
     def _place(self, names: _Names) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
-        """Row, column, and the condition that both are in bounds."""
+        """Return the row, the column, and the condition that both are in bounds."""
         rows = names["mo"] * self._tiling.rows.size + _own(names, "m", self._tiling.rows)
         columns = names["no"] * self._tiling.columns.size + _own(names, "n", self._tiling.columns)
         extents = (extent_of(self._found.rows), extent_of(self._found.columns))
         return rows, columns, _inside((rows, extents[0], self._tiling.rows.size), (columns, extents[1], self._tiling.columns.size))
 
     def _where(self, names: _Names, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
-        """Values of the axes at an element of a tile."""
+        """Return the values of the axes at an element of a tile."""
         found = self._found
         return {**self._batch(names), **coordinates(found.rows, row), **coordinates(found.columns, column), **self._units}
 
     def _result(self, total: ir.Expr, where: Mapping[arith.Expr, arith.Expr], row: arith.Expr, column: arith.Expr) -> ir.Store:
-        """Store of the epilogue for the accumulator at a row and a column."""
+        """Build the store that applies the epilogue to the accumulator at a row and a column."""
         anchor, found = self._found.anchor, self._found
         groups = ((found.rows, row), (found.columns, column))
         block = anchor.block if found.inverse is None or not anchor.after else anchor.after[-1]
@@ -338,7 +338,7 @@ class _Tiles:
 
 
 def _group(item: ir.IterVar, values: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Expr, int, int, arith.Expr, arith.Expr]:
-    """A grouped axis: its value, number of groups, group size, and the variables of group and position."""
+    """Describe a grouped axis: its value, number of groups, group size, and the variables of group and position."""
     value = values[item.var]
     place = next(var for var in arith.free_vars(value) if (step := arith.affine(value, var)) is not None and step[0] == ONE)
     (group,) = arith.free_vars(value) - {place}
@@ -357,18 +357,18 @@ def _flat_place(
 
 
 def _single(count: arith.Expr) -> arith.Expr:
-    """A number of tiles, 1 if it is at most 1: a tile out of bounds is zero and is not stored."""
+    """Replace a number of tiles by 1 if it is at most 1. If it is 0, the tile is out of bounds: it is zero and is not stored."""
     most = arith.bounds(count)[1]
     return ONE if most is not None and most <= 1 else count
 
 
 def _own(names: _Names, axis: str, side: Side) -> arith.Expr:
-    """Position in a tile of a thread's row ("m") or column ("n"). Threads are adjacent within each run, for coalesced access."""
+    """Return the position in a tile of a thread's row ("m") or column ("n"). Within a run, adjacent threads are adjacent."""
     return (names[f"{axis}j"] * side.threads + names[f"{axis}t"]) * side.lanes + names[f"{axis}v"]
 
 
 def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
-    """Bounds check of (position, extent, tile size): omitted for extents that the tile size divides."""
+    """Build the bounds check of each (position, extent, tile size), except of constant extents that the tile size divides."""
     condition: arith.Expr = ONE
     for place, extent, size in places:
         if not isinstance(extent, Const) or extent.value % size:
@@ -377,7 +377,7 @@ def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
 
 
 def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether the loads of a factor are contiguous along `axes`, and `others` do not index the same dimension."""
+    """Test whether the loads of a factor are contiguous along `axes`, and `others` do not index the same dimension."""
     for node in ir.walk_exprs(value):
         if isinstance(node, ir.Load):
             last = [index for index, dim in zip(node.indices, node.buffer.shape, strict=True) if dim != 1][-1:]
@@ -390,7 +390,7 @@ def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> 
 
 
 def _nests(body: ir.Stmt) -> list[ir.Stmt]:
-    """Top-level loop nests of an unscheduled program."""
+    """Return the top-level loop nests of an unscheduled program."""
     while isinstance(body, ir.Alloc):
         body = body.body
     return list(body.stmts) if isinstance(body, ir.Seq) else [body]

@@ -18,16 +18,16 @@ from inlaid.types import ROW_MAJOR
 SIDES = (8, 16, 32)
 """Tile sides in elements: 32 of float32 are 128 bytes, one memory transaction."""
 SHORTEST = 4
-"""Shortest axis worth staging: caches serve a few strided accesses."""
+"""Minimum extent of an axis for staging. For shorter axes, caches serve the strided accesses."""
 
 
 class ThreadTransposeRule:
-    """Single-block element-wise kernels whose contiguous axes differ between loads and store."""
+    """Schedules transposes: one element-wise block whose loads and store are contiguous along different axes."""
 
     name = "transpose"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines without shared memory, and what a primitive refuses."""
+        """Offer a schedule. Declines targets without shared memory, and kernels that a schedule primitive rejects."""
         scope = shared_scope(context)
         if scope is None or program.defines:
             return None
@@ -132,7 +132,7 @@ def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: in
 
 
 def _tile_side(s: Schedule, loop: Var, side: int) -> int:
-    """Tile extent along a loop: a power of two, at most `side` and the rounded-up loop extent."""
+    """Choose the tile extent along a loop: the loop extent rounded up to a power of two, at most `side`."""
     extent = loop_extent(s, loop)
     return min(side, 1 << (extent.value - 1).bit_length()) if isinstance(extent, arith.Const) else side
 

@@ -12,7 +12,7 @@ from inlaid.tensor.analysis.footprint import values_of
 
 @dataclass(frozen=True)
 class PathStep:
-    """An element of a path to a statement: an enclosing statement, the part on the path, and its maximum number of iterations."""
+    """A step of a path: an enclosing statement, the part of it that the path enters, and the maximum number of its iterations."""
 
     stmt: ir.Stmt
     part: int = 0
@@ -24,23 +24,23 @@ StmtPath = tuple[PathStep, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes of a buffer that a statement reads or writes: [low, high), plus `steps`, a multiple of each loop variable."""
+    """Bytes [low, high) of a buffer that a statement accesses if all loop variables are 0. `steps` are the strides by loop."""
 
     steps: tuple[tuple[arith.Expr, int], ...]
     low: int
     high: int
 
     def step(self, entry: PathStep) -> int:
-        """Byte stride along a loop; 0 for any other statement."""
+        """Return the byte stride along a loop; 0 for any other statement."""
         return dict(self.steps).get(entry.stmt.var, 0) if isinstance(entry.stmt, ir.For) else 0
 
 
 class UnknownAccessError(Exception):
-    """The bytes of an access cannot be bounded."""
+    """Raised if the bytes of an access have no known bounds."""
 
 
 def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
-    """The reads, or writes, of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
+    """Iterate over the reads or writes of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
     stack: list[tuple[ir.Stmt, StmtPath, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
     while stack:
         stmt, place, ranges = stack.pop()
@@ -74,7 +74,7 @@ def _access(
     ranges: Mapping[arith.Expr, tuple[int, int]],
     analyzer: arith.Analyzer,
 ) -> Access:
-    """Convert a box of a buffer to bytes."""
+    """Convert a box of a buffer to a range of bytes."""
     first: arith.Expr = arith.ZERO
     last: arith.Expr = arith.ZERO
     for (index, extent), size in zip(box, buffer.shape, strict=True):

@@ -1,4 +1,4 @@
-"""Mixed-radix analysis: which variables the values of index expressions determine."""
+"""Mixed-radix analysis: which variables are determined by the values of index expressions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from inlaid import arith
 
 
 def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
-    """Whether the values of the indices determine the value of a variable in [0, extent), given the ranges of all variables.
+    """Test whether the values of `indices` determine the value of `var` in [0, extent). `ranges` gives the bounds of all variables.
 
-    A mixed-radix number, whose weights may be symbolic, determines its digits. Digits `e // a % b` that cover an expression
-    determine the expression, which may be a mixed-radix number again; digits that cover a part of it determine a remainder. A digit
-    of an expression is also a digit of every expression that differs from it by multiples of the digit's range.
+    A mixed-radix number, whose weights may be symbolic, determines its digits. If digits `e // a % b` cover an expression `e`, they
+    determine `e`, which may be a mixed-radix number again. If they cover only a part of `e`, they determine a remainder of it. A
+    digit of an expression is also a digit of every expression that differs from it by a multiple of the digit's range.
     """
     return all_determined({var: extent}, indices, ranges)
 
 
 def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
-    """Like `determined` for several variables, given by their extents."""
+    """Test whether the values of `indices` determine all variables in `extents`, which gives their extents; see `determined`."""
     analyzer = arith.Analyzer(ranges)
     wanted = {var for var, extent in extents.items() if not analyzer.prove(arith.compare("<=", extent, 1))}
     if not wanted:
@@ -33,8 +33,8 @@ def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[ar
 
 @dataclass
 class _Facts:
-    """What the values of some expressions determine: variables, and digits of expressions, each given by its divisor and size
-    (None: all higher digits)."""
+    """The facts that the values of known expressions imply: the known variables, and the known digits of each expression. A digit
+    is given by its divisor and its size (None: all higher digits)."""
 
     analyzer: arith.Analyzer
     ranges: arith.Bounds
@@ -45,7 +45,7 @@ class _Facts:
     remainders: set[tuple[arith.Expr, int]] = field(default_factory=set)
 
     def learn(self, number: arith.Expr) -> None:
-        """Add what the value of an expression determines."""
+        """Record an expression whose value is known, and the facts that it implies."""
         self.values.add(number)
         weights: dict[arith.Expr, arith.Expr] = {}
         for atom, count in self.analyzer.linear(number).terms.items():
@@ -67,7 +67,7 @@ class _Facts:
         return self.analyzer.prove(arith.compare(op, a, b))
 
     def _most(self, digit: arith.Expr) -> arith.Expr:
-        """The largest value of a digit, or the digit itself if its maximum is unknown."""
+        """Return the largest value of a digit, or the digit itself if its maximum is unknown."""
         if isinstance(digit, arith.FloorMod):
             return digit.operands[1] - 1
         most = self.ranges.get(digit, (None, None))[1]
@@ -102,14 +102,14 @@ class _Facts:
                 self._learn_remainder(number, reach.value)
 
     def _is_all(self, number: arith.Expr, reach: arith.Expr) -> bool:
-        """Whether the remainder by `reach` determines the expression, because the quotient is known: possibly in lower terms, such
-        as (16 * a + b) // 10 for (32 * a + 2 * b + c) // 20."""
+        """Test whether the remainder of `number` by `reach` determines `number`: its quotient is known, or `number` is in [0,
+        reach). The quotient may be known in lower terms: (16 * a + b) // 10 for (32 * a + 2 * b + c) // 20."""
         if self.analyzer.simplify(number // reach) in self.values:
             return True
         return self._proves("<=", 0, number) and self._proves("<", number, reach)
 
     def _learn_remainder(self, number: arith.Expr, modulus: int) -> None:
-        """Add what the known remainder of an expression determines: `n * 16 + i` modulo 80 determines `i` in [0, 16)."""
+        """Record the facts that a known remainder implies: `n * 16 + i` modulo 80 determines `i` in [0, 16)."""
         form = self.analyzer.linear(number)
         for weight in sorted({abs(count) for count in form.terms.values()}):
             below = {atom: count for atom, count in form.terms.items() if count % weight}
@@ -136,7 +136,7 @@ class _Facts:
         return None
 
     def _undivided(self, number: arith.Expr) -> tuple[arith.Expr, int] | None:
-        """Write a sum with a quotient as one quotient: `n * 16 + i // 2` as (`n * 32 + i`, 2). None for other expressions."""
+        """Write a sum that contains a quotient as one quotient: `n * 16 + i // 2` as (`n * 32 + i`, 2). None for any other sum."""
         form = self.analyzer.linear(number)
         for atom, count in form.terms.items():
             match atom:
@@ -146,8 +146,8 @@ class _Facts:
         return None
 
     def _digits_of(self, number: arith.Expr) -> list[tuple[arith.Expr, arith.Expr | None]]:
-        """The known digits of an expression: its own, those of expressions that differ by multiples of the digit's range, and those
-        of its quotients, e.g. of `n` for `n * 32 + i`."""
+        """Return the known digits of `number`: those recorded for it, for expressions that differ from it by multiples of the
+        digit's range, and for its quotients, e.g. for `n` if `number` is `n * 32 + i`."""
         found = list(self.digits[number])
         form = self.analyzer.linear(number)
         for other, digits in self.digits.items():
@@ -164,7 +164,7 @@ class _Facts:
         return found
 
     def _times(self, form: arith.Linear, number: arith.Expr, quotient: arith.Expr) -> int | None:
-        """The divisor by which an expression yields a quotient; None if it does not."""
+        """Return the constant divisor for which `number // divisor` is `quotient`; None if there is no such constant."""
         atom, count = next(iter(self.analyzer.linear(quotient).terms.items()), (None, 0))
         times = form.terms.get(atom, 0) // count if atom is not None else 0
         if times < 2:
@@ -173,7 +173,7 @@ class _Facts:
         return times if self._proves("<=", 0, rest) and self._proves("<", rest, times) else None
 
     def _reach(self, number: arith.Expr, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> arith.Expr | None:
-        """The modulus by which the remainder of an expression is known, given its digits; None if they determine all of it."""
+        """Return the modulus by which the digits determine the remainder of `number`; None if they determine `number` itself."""
         reach: arith.Expr = arith.ONE
         while digits:
             following = next((digit for digit in digits if self._continues(digit[0], reach)), None)

@@ -10,13 +10,13 @@ from inlaid.tensor import ir
 
 Ranges = dict[arith.Expr, arith.Span]
 Box = tuple[tuple[arith.Expr, arith.Expr], ...]
-"""The first index and the extent of each dimension."""
+"""A box of a buffer: the first index and the extent of each dimension."""
 _Key = tuple[ir.Buffer, Box]
 
 
 def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
-    """The boxes that a statement reads, except of buffers that it also writes. A box that is read conditionally may extend outside
-    its buffer."""
+    """Return the boxes that a statement reads, except in buffers that it also writes or allocates. A box read under a condition may
+    extend outside its buffer."""
     written = {region.buffer for region in writes(stmt)}
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
@@ -37,7 +37,7 @@ def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 
 def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
-    """The boxes that a statement writes, except of buffers that it allocates."""
+    """Return the boxes that a statement writes, except in buffers that it allocates."""
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
@@ -52,12 +52,12 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 
 def with_footprint(block: ir.Block) -> ir.Block:
-    """Recompute the reads and writes of a block from its body. Those of nested blocks must be correct."""
+    """Recompute the reads and writes of a block from its body. The reads and writes of nested blocks must be correct."""
     return replace(block, reads=reads(block.body), writes=writes(block.body))
 
 
 def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
-    """The boxes of one buffer that a statement reads, and those that it writes. The statement must have no blocks."""
+    """Return the boxes of one buffer that a statement reads, and the boxes that it writes. The statement must have no blocks."""
     read: dict[Box, None] = {}
     written: dict[Box, None] = {}
     around: Ranges = {}
@@ -77,7 +77,7 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
 
 
 def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a statement reads or writes a buffer. The statement must have no blocks."""
+    """Test whether a statement reads or writes a buffer. The statement must have no blocks."""
     for node in ir.walk_stmts(stmt):
         if isinstance(node, ir.Store) and node.buffer is buffer:
             return True
@@ -89,7 +89,7 @@ def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
-    """The accesses that a statement itself makes, including hints, in program order."""
+    """Iterate over the accesses of a statement, without those of its substatements, in program order. Hints count as accesses."""
     for node in ir.walk_exprs(*values_of(stmt)):
         if isinstance(node, ir.Load):
             yield ir.Region(node.buffer, tuple((index, arith.ONE) for index in node.indices)), ir.Access.READ
@@ -100,13 +100,13 @@ def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
 
 
 def buffers_of(stmt: ir.Stmt) -> set[ir.Buffer]:
-    """The buffers that a statement itself accesses, including hints."""
+    """Return the buffers that a statement accesses, without those that only its substatements access. Hints count as accesses."""
     return {region.buffer for region, _ in accesses_of(stmt)}
 
 
 def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
-    """The access of an intrinsic to each operand, in the order of the parameters of its semantics. An output that is stored
-    conditionally counts as updated, since its other elements keep their values. An input that holds a size counts as read."""
+    """Return how an intrinsic accesses each operand, in the order of the parameters of its semantics. An output stored under a
+    condition is read and written, since its other elements keep their values. An input that holds a size is read."""
     found = dict.fromkeys(semantics.params, ir.Access.HINT)
     found |= {buffer: ir.Access.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
     stack = [(semantics.body, False)]
@@ -127,12 +127,12 @@ def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
 
 
 def whole(buffer: ir.Buffer) -> ir.Region:
-    """The region that covers a whole buffer."""
+    """Return the region that covers a whole buffer."""
     return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
 
 
 def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> Iterator[ir.Region]:
-    """Regions of a block in terms of the enclosing loops, widened over those in `ranges`."""
+    """Express regions of a block in terms of the enclosing loops, widened over the loops in `ranges`."""
     bound = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
     for region in regions:
         box = tuple((substitute(first, bound), substitute(extent, bound)) for first, extent in region.ranges)
@@ -144,19 +144,19 @@ def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> 
 def inside(
     first: arith.Expr, extent: arith.Expr, ranges: Mapping[arith.Expr, arith.Span], analyzer: arith.Analyzer
 ) -> arith.Span | None:
-    """The first and last index of a range, over the variables in `ranges`; None where no bound is known."""
+    """Return the smallest and largest index of a range over all values of the variables in `ranges`; None if a bound is unknown."""
     low = arith.span(first, ranges, analyzer)
     high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
     return None if low is None or high is None else (low[0], high[1])
 
 
 def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> arith.Expr:
-    """`arith.substitute` for a mapping of index variables."""
+    """Substitute index variables in an expression, as `arith.substitute` does."""
     return arith.substitute(expr, dict(mapping.items()))
 
 
 def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
-    """The value expressions that a statement itself evaluates, including payloads of checked indices."""
+    """Iterate over the value expressions of a statement, except those of its substatements. Payloads of checked indices count."""
     indices: tuple[arith.Expr, ...] = ()
     match stmt:
         case ir.Store(value=value):
@@ -177,7 +177,7 @@ def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
 
 
 def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
-    """Iterate over statements with the ranges of the loops around them; blocks are not entered."""
+    """Iterate over a statement and its substatements, each with the ranges of the loops around it. Blocks are not entered."""
     yield stmt, ranges
     match stmt:
         case ir.Block():
@@ -193,7 +193,7 @@ def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
 def _of_intrinsic(
     stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None, of: ir.Buffer | None = None
 ) -> Iterator[ir.Region]:
-    """The boxes that a statement accesses if it is an intrinsic, only those of buffer `of` if given."""
+    """Iterate over the boxes that an intrinsic accesses, only in buffer `of` if given. Yields nothing for other statements."""
     for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
         if of is not None and region.buffer is not of:
             continue
@@ -206,7 +206,7 @@ def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, ana
 
 
 def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None) -> tuple[arith.Expr, arith.Expr]:
-    """The first index and the extent of the elements that an index may access."""
+    """Return the first index and the extent of the range of elements that an index may access."""
     if isinstance(index, arith.Opaque):
         return widened(index.lower, index.upper - index.lower + 1, dim, ranges, analyzer)
     if arith.reads_data(index):
@@ -217,7 +217,7 @@ def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.An
 def widened(
     first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None = None
 ) -> tuple[arith.Expr, arith.Expr]:
-    """Widen a range over all values of the variables in `ranges`. `analyzer` knows their bounds."""
+    """Widen a range of indices over all values of the variables in `ranges`. `analyzer` holds the bounds of variables."""
     if not ranges:
         return first, extent
     low = arith.span(first, ranges, analyzer)

@@ -1,4 +1,4 @@
-"""How far a kernel's output may overlap an input that the kernel reads.
+"""Computes how far a kernel's output buffer may overlap one of its input buffers.
 
 An image kernel reads its input and writes its output at about the same pace. The two buffers can then overlap, with the output
 beginning some bytes before the input, as long as no element is overwritten before its last read. The minimum distance follows from
@@ -22,9 +22,9 @@ _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
 
 def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
-    """The minimum number of bytes by which output number `output` must begin before input number `operand` so that the two may
-    overlap, ignoring the kernel's other parameters; negative if it may begin after it. None where the program is not plain loops
-    over static sizes, or no bound is known. A kernel whose loops run in unspecified order must have independent iterations."""
+    """Return how many bytes output number `output` must at least begin before input number `operand` if the two overlap; negative
+    if it may begin after. None if the program is not plain loops over static sizes, or no bound is known. Ignores the kernel's
+    other parameters. If the kernel has loops in unspecified order, their iterations must be independent."""
     written, read = program.outputs[output], program.inputs[operand]
     try:
         stores = _grouped(accesses(program.body, written, reads=False), greatest=True)
@@ -42,7 +42,7 @@ def _size(buffer: ir.Buffer) -> int:
 
 
 def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> list[tuple[StmtPath, Access]]:
-    """Merge accesses of one statement with equal strides; only the extreme one matters."""
+    """Merge accesses of one statement with equal strides into the one that ends last (`greatest`) or begins first."""
     found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, Access]] = {}
     for place, access in accesses:
         key = tuple(part for entry in place for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
@@ -53,7 +53,7 @@ def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> lis
 
 
 def _distance(write_place: StmtPath, write: Access, read_place: StmtPath, read: Access) -> int | None:
-    """The largest difference between the end of a store and the beginning of a later load; None where no load is later."""
+    """Return the largest difference between the end of a store and the beginning of a later load; None if no load is later."""
     shared = 0
     for mine, other in zip(write_place, read_place, strict=False):
         if mine.stmt is not other.stmt or mine.part != other.part:
@@ -75,7 +75,7 @@ def _distance(write_place: StmtPath, write: Access, read_place: StmtPath, read: 
 
 
 def _before(write_place: StmtPath, read_place: StmtPath, shared: int) -> bool:
-    """Whether a store precedes a load in the same iteration of all loops around both."""
+    """Test whether a store precedes a load in the same iteration of all loops around both."""
     if shared == len(write_place):
         return isinstance(write_place[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
     if shared == len(read_place):
@@ -85,12 +85,12 @@ def _before(write_place: StmtPath, read_place: StmtPath, shared: int) -> bool:
 
 
 def _most(step: int, loop: PathStep) -> int:
-    """The largest multiple of a step over the iterations of a loop."""
+    """Return the largest product of a step and the number of an iteration of a loop, at least 0."""
     return max(0, step * (loop.count - 1))
 
 
 def _between(loop: PathStep, write: int, read: int) -> list[int]:
-    """The contributions to the difference, at the extremes, of a store in one iteration and a load in a later one."""
+    """Return the differences in bytes, at the extremes, between a store in one iteration of a loop and a load in a later one."""
     last = loop.count - 1
     if last < 1:
         return []

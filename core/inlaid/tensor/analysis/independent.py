@@ -1,4 +1,4 @@
-"""Loop nests with obviously independent iterations, which access disjoint elements."""
+"""Finds loop nests whose iterations access disjoint elements, and are thus independent, by inspecting their indices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from inlaid.types import dtype
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A nest split into `serial` loops, which run in order outside, and `lanes` inside, whose iterations may run simultaneously;
-    `body` is the body of the innermost loop."""
+    """A loop nest split into `serial` loops, which run in order outside, and `lanes` inside, whose iterations may run
+    simultaneously. `body` is the body of the innermost loop."""
 
     serial: tuple[ir.For, ...]
     lanes: tuple[ir.For, ...]
@@ -22,10 +22,10 @@ class Nest:
 
 
 def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], least: int, most: int) -> Nest | None:
-    """Split the perfect loop nest at a statement, with between `least` and `most` iterations of lanes in all; None if impossible.
+    """Split the perfect loop nest at a statement so that its lanes have `least` to `most` iterations in total; None if impossible.
 
-    A loop may be a lane if each store below it uses its variable as one whole index, each buffer is stored at only one index tuple,
-    and loads of stored buffers use the same tuple. Extents must be constant or depend only on `sizes`.
+    A loop can be a lane if each store below it uses its variable as exactly one index, each buffer is stored at only one index
+    tuple, and loads of stored buffers use the same tuple. Extents must be constant or depend only on `sizes`.
     """
     loops: list[ir.For] = []
     body: ir.Stmt = stmt
@@ -60,7 +60,7 @@ def _varies(index: arith.Expr, variables: set[arith.Var]) -> bool:
 
 
 def _same_for_all(block: ir.Block, variables: set[arith.Var]) -> bool:
-    """Whether the predicate and the init condition are the same in all lanes."""
+    """Test whether the predicate of a block, and the condition of its init, have the same value in all lanes."""
     bound: dict[arith.Expr, arith.Expr] = {item.var: value for item, value in zip(block.iters, block.bindings, strict=True)}
     decisive = [binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION]
     decisive.append(arith.substitute(block.predicate, bound))
@@ -68,7 +68,7 @@ def _same_for_all(block: ir.Block, variables: set[arith.Var]) -> bool:
 
 
 def _places(body: ir.Stmt) -> list[tuple[arith.Expr, ...]] | None:
-    """The indices stored to, in terms of the loops; None if there is anything but stores, or a stored buffer is read elsewhere."""
+    """Return one index tuple per stored buffer, in terms of the loops. None if stored buffers are accessed in any other way."""
     bound: dict[arith.Expr, arith.Expr] = {}
     if isinstance(body, ir.Block):
         bound = {item.var: binding for item, binding in zip(body.iters, body.bindings, strict=True)}

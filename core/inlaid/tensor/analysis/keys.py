@@ -13,21 +13,21 @@ from inlaid.tensor.text import flattened
 
 @functools.lru_cache(maxsize=256)  # the semantics of intrinsics are compared again and again
 def structural_key(program: ir.LoopProgram) -> str:
-    """Hash a program, in hexadecimal, up to the names of the program, its blocks, buffers and loop variables.
+    """Hash a program to a hexadecimal key, ignoring the names of the program, its blocks, its buffers and its loop variables.
 
-    Dimensions are hashed by name and bounds. Sharing of values and nesting of sequences do not affect the hash. Linear in the size
-    of the program.
+    Dimensions are hashed by name and bounds. Sharing of values and nesting of sequences do not affect the hash. Takes time linear
+    in the size of the program.
     """
     return _Walk().program(program)
 
 
 def structurally_equal(a: ir.LoopProgram, b: ir.LoopProgram) -> bool:
-    """Whether two programs have equal structural keys. The keys are computed only if the parameters match."""
+    """Test whether two programs have equal structural keys. Compares the parameters first, and computes keys only if they match."""
     return _parameters(a) == _parameters(b) and structural_key(a) == structural_key(b)
 
 
 def _parameters(program: ir.LoopProgram) -> tuple[tuple[Any, ...], ...]:
-    """The types of inputs and outputs, with static sizes."""
+    """Return the dtype and shape of each input and each output, with None for each symbolic dimension."""
     return tuple(
         tuple(
             (buffer.dtype.name, *(dim if isinstance(dim := arith.unwrap(of), int) else None for of in buffer.shape))
@@ -38,8 +38,8 @@ def _parameters(program: ir.LoopProgram) -> tuple[tuple[Any, ...], ...]:
 
 
 class _Walk:
-    """Computes one key. Every node becomes a tuple of the numbers of its parts, and equal tuples have equal numbers. The tuples in
-    the order of their numbers determine the program."""
+    """Computes one key. Maps every node to a tuple of the numbers of its parts, and gives equal tuples equal numbers. The tuples,
+    in the order of their numbers, determine the program."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()

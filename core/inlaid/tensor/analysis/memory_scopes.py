@@ -1,4 +1,4 @@
-"""Places buffers in the memory scopes of a target, and checks that programs use these scopes correctly."""
+"""Places buffers in the memory scopes of a target, and checks that programs use the scopes correctly."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.types import MemoryScope
 
 SUBGROUP = "subgroup"
-"""The scope of registers shared within a subgroup: each thread writes its own elements, and reads those of threads that differ from
-it only along x. Without subgroups, `to_spmd` rejects it."""
+"""The scope of registers shared within a subgroup: each thread writes its part, and reads the parts of threads that differ from it
+only along x. If the target has no subgroups, `to_spmd` rejects this scope."""
 LANES = "threadIdx.x"
 """The axis along which the threads of a subgroup differ."""
 BUILT_IN = ("", "register", SUBGROUP)
 """Scopes of every target: main memory, unnumbered registers, and subgroup registers."""
 _OWNERS = {"device": 0, "block": 1, "thread": 2}
-"""Owners of memory, from coarse to fine. Vector lanes, which own no memory, are 3."""
+"""Ranks of the owners of memory, from coarse to fine. Vector lanes own no memory and have rank 3."""
 
 _Loops = tuple[ir.For, ...]
 
 
 def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None:
-    """Check that all buffers allocated in a program are in scopes that the target declares, and fit. The program must have no
-    blocks. Raises `ScheduleError`, which names the buffer, the scope and the loop."""
+    """Check that the scope of each allocated buffer is declared by the target and large enough. The program must have no blocks.
+    Raises `ScheduleError`, which names the buffer, the scope and the loop."""
     declared = {scope.name: scope for scope in scopes}
     used: dict[str, None] = {}
     for buffer, loops in _allocations(program.body, ()):
@@ -43,8 +43,8 @@ def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None
 
 
 def _used_together(program: ir.LoopProgram, scope: str) -> bool:
-    """Whether collective intrinsics use a buffer of a scope that is allocated around thread loops. `split_launches` then determines
-    each thread's part and checks that it fits."""
+    """Test whether a collective intrinsic uses a buffer of `scope` that is allocated around thread loops. `split_launches` then
+    splits the buffer into the parts of the threads, and checks that each part fits."""
     for alloc in ir.walk_stmts(program.body):
         if isinstance(alloc, ir.Alloc) and alloc.buffer.scope == scope:
             inside = list(ir.walk_stmts(alloc.body))
@@ -57,12 +57,12 @@ def _used_together(program: ir.LoopProgram, scope: str) -> bool:
 
 def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:
     """Place the buffers of a scope in the memory of one owner. Returns byte offsets, or register numbers. The program must have no
-    blocks. Raises `ScheduleError` where they do not fit.
+    blocks. Raises `ScheduleError` if the buffers do not fit.
 
-    Two buffers share bytes if the last use of one precedes the first use of the other in program order. A loop counts as a single
-    use. Buffers of different thread phases may thus share bytes, and those of one phase may not; the barriers between such phases
-    are then required, also from the last phase to the first in a serial loop around. Buffers share a register if their shapes are
-    equal and their allocations do not overlap.
+    Two buffers may share bytes if the last use of one precedes the first use of the other in program order. A loop counts as a
+    single use. Buffers of different thread phases may therefore share bytes; buffers of one phase may not. Phases whose buffers
+    share bytes need a barrier between them, and in a serial loop also from the last phase to the first. Buffers share a register if
+    their shapes and dtypes are equal and their allocations do not overlap.
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == scope.name for stmt in ir.walk_stmts(program.body)):
         return {}
@@ -113,7 +113,7 @@ class _Uses:
     def _allocate(self, buffer: ir.Buffer, loops: _Loops) -> None:
         for loop in loops:
             if _rank(loop, 0) > _OWNERS[self._scope.owner]:
-                wanted = f"expected one for each {self._scope.owner}, found one for each iteration of loop {loop.var}"
+                wanted = f"expected one buffer per {self._scope.owner}, found one per iteration of loop {loop.var}"
                 raise _error(self._program, buffer, loops, wanted, f"allocate it outside of loop {loop.var}")
         # Copied code may allocate a buffer at several places.
         self.found.setdefault(buffer, _Use(buffer, loops, self._step)).loops = loops
@@ -121,12 +121,12 @@ class _Uses:
     def _check_shared(self, use: _Use, loops: _Loops) -> None:
         for loop in loops[len(use.loops) :]:
             if _rank(loop, 3) <= _OWNERS[self._scope.owner]:
-                wanted = f"expected one for each {self._scope.owner}, found one for all iterations of loop {loop.var}"
+                wanted = f"expected one buffer per {self._scope.owner}, found one for all iterations of loop {loop.var}"
                 raise _error(self._program, use.buffer, use.loops, wanted, f"allocate it inside loop {loop.var}")
 
 
 def _rank(loop: ir.For, serial: int) -> int:
-    """The owner rank (see `_OWNERS`) to which the iterations of a loop belong; `serial` for a serial loop."""
+    """Return the owner rank (see `_OWNERS`) of the iterations of a loop; `serial` for a serial loop."""
     match loop.kind:
         case ir.ForKind.THREAD:
             return _OWNERS["block" if loop.thread.startswith("block") else "thread"]
@@ -174,7 +174,7 @@ def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) ->
 
 
 def _extents(program: ir.LoopProgram, use: _Use) -> list[int]:
-    """The maximum extents of a buffer."""
+    """Return the maximum extent of each dimension of a buffer."""
     found = []
     for dim in use.buffer.shape:
         most = arith.bounds(dim)[1]

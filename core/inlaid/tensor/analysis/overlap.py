@@ -18,23 +18,23 @@ Values = Mapping[arith.Expr, arith.Expr]
 _Array = np.ndarray[Any, Any]
 _Counts = dict[arith.Expr, int]
 _Parts = tuple[arith.Linear, arith.Expr, arith.Linear]
-"""An index split into the part uniform across threads, the enumerated part, and the rest."""
+"""An index split into three terms: one uniform across threads, one that is enumerated, and the remaining terms."""
 _Column = tuple[arith.Expr, arith.Expr, int, int]
-"""An index of two accesses by their own variables, the offset of the first, and the modulus of the comparison (0: exact)."""
+"""The same index of two accesses, the offset to add to the first, and the modulus of the comparison (0: compare exactly)."""
 _MOST_ELEMENTS = 1 << 10
 """Maximum number of elements per thread and access that are enumerated."""
 _MOST_CASES = 64
 _MOST_POINTS = 1 << 14
 _MOST_TABLES = 256
-"""Maximum number of points of a cached table, and of cached tables."""
+"""Maximum number of points of a cached table, and maximum number of cached tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """An access to one element of a buffer, or to several, that a statement makes where `guards` hold. `free` are the non-uniform
-    variables other than thread variables, with their extents (None: any value). `over` are the thread axes that make the access
-    collectively. `rounds` identify the iterations of enclosing loops. `met` are the axes along which threads have synchronised
-    since."""
+    """A read or write of `buffer` at `point` that `stmt` makes if all `guards` hold. `free` maps the variables that are not uniform
+    across threads, except thread variables, to their extents (None: any value). `over` are the axes whose threads make the access
+    together. `rounds` identify the iterations of enclosing loops. `met` are the axes along which threads have synchronised since
+    the access."""
 
     stmt: ir.Stmt
     buffer: ir.Buffer
@@ -55,15 +55,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two threads that access the same element, and the reason if this is uncertain ("" if certain)."""
+    """A pair of threads that access the same element. `doubt` says why this is uncertain ("" if it is certain)."""
 
     threads: str
     doubt: str
 
 
 class Overlaps:
-    """Answers queries about the threads of one nest at a time, given by its loops `axes`. `bounds` are the bounds of variables,
-    also known to `analyzer`; `offsets` are the byte offsets of buffers."""
+    """Finds overlapping accesses of the threads of one nest at a time, whose loops are in `axes`. `bounds` are the bounds of
+    variables, which `analyzer` must know too. `offsets` are the byte offsets of buffers."""
 
     def __init__(self, analyzer: arith.Analyzer, bounds: arith.Bounds, offsets: Mapping[ir.Buffer, int]) -> None:
         self.axes: Mapping[str, ir.For] = {}
@@ -75,8 +75,8 @@ class Overlaps:
         self._tables: dict[object, _Table] = {}
 
     def find(self, first: Access, second: Access) -> Overlap | None:
-        """Find two different threads, not synchronised since `first`, of which one makes access `first` and the other `second`.
-        None if there are none."""
+        """Find two different threads, not synchronised since `first`, such that one makes access `first` and the other access
+        `second` to the same element. None if no such threads exist."""
         if first.buffer is not second.buffer:
             first, second = self._in_bytes(first, second)
             return self._compared(first, second, _MOST_CASES)
@@ -88,7 +88,7 @@ class Overlaps:
         return self._compared(first, second, _MOST_CASES)
 
     def _in_bytes(self, *accesses: Access) -> Iterator[Access]:
-        """Rewrite accesses to buffers that share bytes in terms of the largest unit that divides both."""
+        """Rewrite accesses to buffers that share bytes so that both count in the largest unit that divides both element sizes."""
         buffers = [access.buffer for access in accesses]
         unit = math.gcd(*(size for buffer in buffers for size in (buffer.dtype.bytes, self._offsets[buffer])))
         for access, buffer in zip(accesses, buffers, strict=True):
@@ -100,7 +100,7 @@ class Overlaps:
             yield replace(access, point=(flat,), free={**access.free, part: parts})
 
     def _tells_thread(self, access: Access) -> bool:
-        """Whether the indices alone determine the thread."""
+        """Test whether the indices of an access determine which thread makes it."""
         if access not in self._telling:
             self._telling[access] = self._tells_thread_anew(access)
         return self._telling[access]
@@ -113,7 +113,7 @@ class Overlaps:
         return all_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
 
     def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
-        """Compare two accesses; resolve doubt by distinguishing the values of uniform variables, up to `most` cases."""
+        """Compare two accesses. If the result is uncertain, compare for each value of a uniform variable, up to `most` cases."""
         found = self._enumerated(first, second)
         if found is None or not found.doubt:
             return found
@@ -126,8 +126,8 @@ class Overlaps:
         return found
 
     def _cases(self, first: Access, second: Access, most: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
-        """Uniform variables to distinguish, fewest cases first: one with few values, and one by its remainders modulo a constant
-        used in an index. If no case has an overlap, that answer is final."""
+        """Return uniform variables to split into cases, the one with the fewest cases first: a variable with few values, and the
+        remainders of a variable modulo a constant used in an index. If no case has an overlap, there is none."""
         own = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
         nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
         found = (self._values(first, second, nodes, own, most), self._remainders(nodes, own, most))
@@ -189,7 +189,7 @@ class Overlaps:
         return _Form(counts, tuple(self._parts(index, access, counts) for index in access.point))
 
     def _counts(self, access: Access) -> _Counts:
-        """The variables to enumerate, with their numbers of values. The largest are omitted where there are too many points."""
+        """Return the variables to enumerate, with their numbers of values. Omits the largest if there are too many points."""
         counts = {}
         for index in access.point + access.guards:
             for var in arith.free_vars(index):
@@ -202,7 +202,7 @@ class Overlaps:
         return counts
 
     def _parts(self, index: arith.Expr, access: Access, counts: _Counts) -> _Parts:
-        """Split an index into the uniform part, the enumerated part, and the rest."""
+        """Split an index into its uniform terms, its enumerated terms, and its remaining terms."""
         form = self._analyzer.linear(index)
         threads = {loop.var for loop in self.axes.values()}
         shared: _Counts = {}
@@ -219,7 +219,7 @@ class Overlaps:
         return arith.Linear(shared, form.constant), arith.Linear(own, 0).expr(), arith.Linear(others, 0)
 
     def _table(self, access: Access, counts: _Counts, threads: tuple[int, ...], met: tuple[str, ...]) -> _Table:
-        """The points of an access, cached for accesses with equal variables and guards."""
+        """Enumerate the points of an access. Tables are cached for accesses with equal variables and guards."""
         axes = tuple((axis, loop.var) for axis, loop in self.axes.items())
         own = tuple((var, count, access.free[var]) for var, count in counts.items())
         key = (axes, threads, own, access.guards, access.over, met)
@@ -253,7 +253,7 @@ class Overlaps:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The variables of an access to enumerate, with their numbers of values, and its split indices."""
+    """The variables of an access that are enumerated, with their numbers of values, and the parts of each index."""
 
     counts: _Counts
     parts: tuple[_Parts, ...]
@@ -261,7 +261,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The points of an access: values of variables, where its guards hold, the thread numbers there, and any reason for doubt."""
+    """The points of an access at which its guards hold: the values of variables, the thread numbers, and any reason for doubt."""
 
     values: Mapping[arith.Expr, _Array]
     chosen: _Array
@@ -269,12 +269,12 @@ class _Table:
     doubt: str
 
     def of(self, index: arith.Expr) -> _Array:
-        """The values of an index at the points."""
+        """Evaluate an index at all points."""
         return np.broadcast_to(_evaluated(index, self.values), self.chosen.shape)[self.chosen]
 
 
 def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[int, int] | None:
-    """Find two different threads whose points agree in all columns; None if no pair does."""
+    """Find two different threads whose points agree in all columns; None if no such pair exists."""
     if not first.ids.size or not second.ids.size:
         return None
     keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in (first, second)]
@@ -290,7 +290,7 @@ def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[in
 
 
 def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:
-    """Find two different threads with equal keys, given the keys and threads of two accesses; None if there are none."""
+    """Find two different threads with equal keys, given the keys and thread numbers of two accesses; None if none exist."""
     (keys, least, most), (others, low, high) = _extremes(*first), _extremes(*second)
     _, here, there = np.intersect1d(keys, others, return_indices=True)
     for a, b in ((least[here], high[there]), (most[here], low[there])):
@@ -301,7 +301,7 @@ def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[i
 
 
 def _extremes(keys: _Array, ids: _Array) -> tuple[_Array, _Array, _Array]:
-    """The distinct keys, with the smallest and largest thread of each."""
+    """Return the distinct keys, with the smallest and largest thread number of each."""
     order = np.lexsort((ids, keys))
     keys, ids = keys[order], ids[order]
     starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
@@ -318,7 +318,7 @@ _COMPARE = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operat
 
 
 def _evaluated(expr: arith.Expr, values: Mapping[arith.Expr, _Array]) -> _Array:
-    """Evaluate an expression without data at all points; the result is undefined where a divisor is 0."""
+    """Evaluate an expression that reads no data at all points. The result is undefined at points where a divisor is 0."""
     if isinstance(expr, arith.Const):
         return np.asarray(expr.value)
     if expr in values:

@@ -1,6 +1,6 @@
-"""Detects data races between the threads of a block, and barriers that not all of its threads reach.
+"""Detects data races between the threads of a block, and barriers that only some of its threads reach.
 
-The walk carries the accesses made since the last barrier, each of which may conflict with another thread's next access.
+`Races` walks a program with the accesses since the last barrier. Each may conflict with a later access of another thread.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _INT64 = dtype("int64")
 
 
 def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
-    """Check that no two threads of a block access one element between two barriers, one of them writing, and that all threads reach
-    each barrier and each collective intrinsic. In scope `SUBGROUP`, threads of different subgroups never conflict; elsewhere, a
-    barrier over some axes does not count. Thread loops must be perfect nests; all threads synchronise at their start and end.
-    Buffers of a scope whose bytes overlap by `offsets` count as one. The program must have no blocks.
+    """Check that threads of a block do not race, and that all of them reach each barrier and each collective intrinsic.
 
-    Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and shows the
-    program with the second access marked. Where indices are not affine, or too many to enumerate, it says "cannot prove".
-    """
+    A race is two accesses to one element by two threads, one of them a write, without a barrier between. In scope `SUBGROUP`,
+    threads of different subgroups never race; in other scopes, a barrier over some axes is ignored. Thread loops must be perfect
+    nests; all threads synchronise at their start and end. Buffers whose bytes overlap by `offsets` count as one. Accepts no blocks.
+
+    Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and marks the
+    second access in the program. It says "cannot prove" if indices are not affine or too many to enumerate."""
     for problem in Races(program, offsets).problems():
         raise ScheduleError(f"{program.name}: {problem.text()}\n{show(program, mark=problem.at)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A problem of a program: a race, or (`diverges`) a statement that only some threads reach. `at` is the statement; `text` gives
-    the message, computed lazily since it prints statements."""
+    """A problem of a program: a race, or (`diverges`) a statement that only some threads reach. `at` is the statement. `text`
+    returns the message; it is a function because printing statements is slow."""
 
     at: ir.Stmt
     text: Callable[[], str]
@@ -52,13 +52,13 @@ class Problem:
 
 
 class _UnknownProblem(Exception):
-    """A problem that is not among the known ones was found."""
+    """Raised at the first problem that is not among the known problems."""
 
 
 @dataclass(frozen=True)
 class _Context:
-    """The context of a statement. `values` are of uniform variables; `free` as in `Access`. The values of `differing` variables
-    depend on the thread; `varying` variables determine whether a thread reaches the statement."""
+    """The context of a statement. `values` maps uniform variables to values; `free` is as in `Access`. The values of `differing`
+    variables depend on the thread; `varying` variables determine whether a thread reaches the statement."""
 
     values: Values = field(default_factory=dict)
     free: Mapping[arith.Expr, arith.Expr | None] = field(default_factory=dict)
@@ -69,22 +69,22 @@ class _Context:
 
     @cached_property
     def key(self) -> object:
-        """A key that is equal for contexts with equal accesses."""
+        """The parts of a context that determine accesses, as a hashable key."""
         return frozenset(self.values.items()), frozenset(self.free.items()), self.guards, self.rounds
 
     def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Context:
-        """Add a uniform variable, in a given round of its loop."""
+        """Add a variable that is uniform across threads, and the number of its loop's iteration if given."""
         rounds = self.rounds if number is None else (*self.rounds, (var, number))
         return replace(self, values={**self.values, var: value}, rounds=rounds)
 
     def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Context:
-        """Add a variable that is private to each thread."""
+        """Add a variable that each thread has a private copy of; `differs` if the value depends on the thread."""
         differing = self.differing | {var} if differs else self.differing
         return replace(self, free={**self.free, var: extent}, differing=differing)
 
 
 _OpenAccesses = dict[Access, None]
-"""Accesses since the last barrier."""
+"""The accesses since the last barrier, as an ordered set."""
 
 
 class Races:
@@ -117,15 +117,15 @@ class Races:
         self._found: dict[Problem, None] = {}
 
     def problems(self, without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> list[Problem]:
-        """The problems of the program `without` some of its barriers, and with those in `within` narrowed to subgroups (over
-        `LANES`). A problem that persists is the same object."""
+        """Return the problems of the program without the barriers in `without`, and with the barriers in `within` narrowed to
+        subgroups (over `LANES`). A problem found by several calls is the same object."""
         self._without, self._within, self._known = frozenset(without), frozenset(within), None
         self._found = {}
         self._nests(self._program.body, _Context())
         return list(self._found)
 
     def adds(self, known: Collection[Problem], without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> bool:
-        """Whether `problems` would return any problem that is not known. Stops at the first."""
+        """Test whether `problems` would return a problem that is not in `known`. Stops at the first one."""
         self._without, self._within, self._known = frozenset(without), frozenset(within), known
         try:
             self._nests(self._program.body, _Context())
@@ -136,7 +136,7 @@ class Races:
     # -- walking --
 
     def _survey(self, stmt: ir.Stmt) -> None:
-        """Record the barriers in a statement, and whether any part of it is relevant for problems."""
+        """Record the barriers in a statement, and whether any part of the statement can cause problems."""
         parts = ir.substatements(stmt)
         for part in parts:
             self._survey(part)
@@ -163,7 +163,7 @@ class Races:
         self._walk(body, replace(context, differing=frozenset(loop.var for loop in self._axes.values())), {})
 
     def _walk(self, stmt: ir.Stmt, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
-        """The accesses open after a statement, given those open before it."""
+        """Return the accesses open after a statement, given the accesses open before it."""
         if stmt not in self._relevant:
             return before
         if isinstance(stmt, ir.Barrier):
@@ -209,7 +209,7 @@ class Races:
         return now
 
     def _rounds(self, loop: ir.For, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
-        """Walk a loop with barriers. If every iteration has a barrier, it can conflict only with the next iteration."""
+        """Walk a loop with barriers. If every iteration has a barrier, an iteration can conflict only with the next iteration."""
         extent, var, body = self._value(loop.extent, context), loop.var, loop.body
         context = replace(context, varying=context.varying | self._depends(context, ir.Index(_INT64, loop.extent)))
         never = {} if self._analyzer.prove(arith.compare("<", 0, extent)) else before
@@ -240,7 +240,7 @@ class Races:
         return any(barrier not in self._without for barrier in self._stops_at[stmt])
 
     def _surely_stops(self, stmt: ir.Stmt) -> bool:
-        """Whether every path through a statement contains a full barrier."""
+        """Test whether every path through a statement passes a barrier over all threads."""
         match stmt:
             case ir.Barrier(over=over):
                 return not over and stmt not in self._without and stmt not in self._within
@@ -255,7 +255,7 @@ class Races:
         return any(map(self._surely_stops, ir.substatements(stmt)))
 
     def _depends(self, context: _Context, value: ir.Expr) -> frozenset[arith.Expr]:
-        """The thread-dependent variables that a value depends on."""
+        """Return the thread-dependent variables that determine a value."""
         value = value.substitute(context.values)
         data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
         return (value.free_vars() & context.differing) | ({_DATA} if data else set())
@@ -303,7 +303,7 @@ class Races:
         return self._sharing[a, b]
 
     def _of(self, stmt: ir.Stmt, context: _Context) -> tuple[Access, ...]:
-        """The accesses that a statement itself makes to memory shared by threads."""
+        """Return the accesses of a statement to memory shared by threads, without those of its substatements."""
         if not self._accessed[stmt]:
             return ()
         key = (stmt, context.key)
@@ -328,7 +328,7 @@ class Races:
                     yield Access(stmt, region.buffer, tuple(point), writes, context.guards, free, context.rounds, over)
 
     def _after(self, access: Access, over: tuple[str, ...]) -> Access | None:
-        """The part of an open access that remains open after a barrier."""
+        """Return an open access as it is after a barrier over `over`; None if the barrier orders it before all later accesses."""
         if access.buffer.scope != SUBGROUP:
             return access if over else None
         met = tuple(axis for axis in self._axes if axis in (*access.met, LANES))
@@ -346,7 +346,7 @@ class Races:
         return self._moved[key]
 
     def _clash(self, first: Access, second: Access) -> Problem | None:
-        """The race between two accesses by two threads; None if there is none."""
+        """Return the race between two accesses by different threads; None if they cannot race."""
         found = self._overlaps.find(first, second)
         if found is None:
             return None
@@ -358,7 +358,7 @@ class Races:
 
 
 def _race(first: Access, second: Access, found: Overlap, loop: str) -> str:
-    """The message for a race between two accesses."""
+    """Return the message for a race between two accesses."""
     names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
     remedy = "put a barrier between them, or change an index"
     if first.stmt is second.stmt and first.rounds == second.rounds:
@@ -370,7 +370,7 @@ def _race(first: Access, second: Access, found: Overlap, loop: str) -> str:
 
 
 def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:
-    """Whether two buffers are the same, or overlap in the memory of their scope."""
+    """Test whether two buffers are the same, or overlap in the memory of their scope."""
     if a is b:
         return True
     if a.scope != b.scope or a not in offsets or b not in offsets:
@@ -381,12 +381,12 @@ def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:
 
 
 def _line(stmt: ir.Stmt) -> str:
-    """The first line of a statement's text."""
+    """Return the first line of a statement's text."""
     return next(line for line in map(str.strip, show_stmt(stmt).splitlines()) if not line.startswith("%"))
 
 
 def variable_bounds(body: ir.Stmt) -> dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]:
-    """The bounds of a program's variables. Copies of a loop (made by unrolling) may share a variable."""
+    """Return the bounds of a program's variables. Copies of a loop (made by unrolling) may share a variable."""
     found: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
     for stmt in ir.walk_stmts(body):
         if isinstance(stmt, ir.For):

@@ -1,7 +1,7 @@
-"""Value ranges of the integers in a loop program, and the simplifications that they allow.
+"""Computes value ranges of the integers in a loop program, and simplifies the program by them.
 
-Quantised kernels are written for arbitrary multipliers, shifts and zero points. Where their ranges are known, shifts by 0, clips
-without effect and unnecessary 64-bit arithmetic are removed.
+Quantised kernels are written for arbitrary multipliers, shifts and zero points. If ranges of these are known, `narrow` removes
+shifts by 0, clips without effect and unnecessary 64-bit arithmetic.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from inlaid.tensor.transform.unread import remove_unread_buffers
 from inlaid.types import DType, dtype
 
 Range = tuple[int, int]
-"""The smallest and largest value, inclusive."""
+"""The smallest and largest value of an integer, both inclusive."""
 INT32 = dtype("int32")
 _BOOL = (0, 1)
 _WIDEST = 64
 
 
 class Ranges:
-    """The ranges of a program's integer values. `known` gives the element ranges of buffers that it reads and never writes."""
+    """The ranges of a program's integer values. `known` gives the element ranges of buffers that the program only reads."""
 
     def __init__(self, program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> None:
         self._buffers: dict[ir.Buffer, Range] = dict(known or {})
@@ -42,7 +42,7 @@ class Ranges:
         self._buffers.update(self._sums(program))
 
     def of(self, expr: ir.Expr) -> Range | None:
-        """The range of a value; None if it is not an integer or bool."""
+        """Return the range of a value; None if the value is not an integer or bool."""
         if expr not in self._memo:
             stack = [expr]
             while stack:
@@ -55,7 +55,7 @@ class Ranges:
         return self._memo[expr]
 
     def exact(self, expr: ir.Binary) -> bool:
-        """Whether an integer sum, difference or product never wraps."""
+        """Test whether an integer sum, difference or product never wraps."""
         found = _ends(expr.op, self.of(expr.a), self.of(expr.b))
         return found is not None and _within(found, expr.dtype)
 
@@ -69,7 +69,7 @@ class Ranges:
         return found if found is not None and _within(found, of) else _limits(of)
 
     def _narrower(self, expr: ir.Expr) -> Range | None:
-        """The range implied by the node itself; it may exceed the element type if the value may wrap."""
+        """Return the range that the operation of a node implies. It exceeds the range of the element type if the value may wrap."""
         match expr:
             case ir.Const(value=value):
                 return int(value), int(value)
@@ -92,8 +92,8 @@ class Ranges:
         return None
 
     def _sums(self, program: ir.LoopProgram) -> dict[ir.Buffer, Range]:
-        """The ranges of local buffers used as accumulators: each stored value is known, or is the element itself plus a known
-        value, added at most as often as the enclosing loops revisit the element."""
+        """Return the ranges of local integer buffers used as accumulators. Each store sets an element to a value of known range, or
+        adds such a value to it at most once per iteration of the enclosing loops that revisit the element."""
         found: dict[ir.Buffer, list[Range]] = {}
         open_: set[ir.Buffer] = set()
         if any(isinstance(stmt, ir.While) for stmt in ir.walk_stmts(program.body)):
@@ -131,7 +131,7 @@ class Ranges:
 
 
 def _stores(root: ir.Stmt) -> list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]]:
-    """Every store and intrinsic, with the loops between it and the allocation of the buffer it writes."""
+    """Return every store and intrinsic, with the loops between it and the allocation of the buffer that it writes."""
     found: list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]] = []
     stack: list[tuple[ir.Stmt, tuple[ir.For | ir.Alloc, ...]]] = [(root, ())]
     while stack:
@@ -147,7 +147,7 @@ def _stores(root: ir.Stmt) -> list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, 
 
 
 def _adds_to(store: ir.Store) -> bool:
-    """Whether a store adds to the element that it writes."""
+    """Test whether a store adds a value to the element that it writes."""
     match store.value:
         case ir.Binary(op="add", a=ir.Load(buffer=buffer, indices=indices)):
             return buffer is store.buffer and indices == store.indices
@@ -173,7 +173,7 @@ def _union(a: Range | None, b: Range | None) -> Range | None:
 
 
 def _ends(op: str, a: Range | None, b: Range | None) -> Range | None:
-    """The range of a binary operation before wrapping; None if unknown."""
+    """Return the range of the result of a binary operation before it wraps; None if unknown."""
     if a is None or b is None:
         return None
     match op:
@@ -208,8 +208,8 @@ def _corners(of: Callable[[int, int], int], a: Range, b: Range) -> Range:
 
 
 def narrow(program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
-    """Simplify a program by the ranges of its values: fold minima, maxima, selects and shifts, narrow 64-bit arithmetic to 32 bits,
-    and remove local buffers that are no longer read. `known` is as for `Ranges`. The program must have no blocks."""
+    """Simplify a program by the ranges of its values. Folds minima, maxima, selects and shifts, narrows 64-bit arithmetic to 32
+    bits, and removes local buffers that are no longer read. `known` is as for `Ranges`. The program must have no blocks."""
     return remove_unread_buffers(_Narrower(Ranges(program, known)).program(program))
 
 
@@ -237,7 +237,7 @@ class _Narrower(Rewriter):
         return None
 
     def _direct(self, node: ir.Cast) -> ir.Expr | None:
-        """Merge a cast of a lossless cast into one cast."""
+        """Merge two nested casts into one if the inner cast is lossless; None otherwise."""
         if isinstance(node.a, ir.Cast) and node.a.dtype.is_int and node.a.a.dtype.is_int:
             found = self._ranges.of(node.a.a)
             if found is not None and _within(found, node.a.dtype):
@@ -270,7 +270,7 @@ class _Narrower(Rewriter):
         return None
 
     def _in_int32(self, expr: ir.Expr) -> ir.Expr | None:
-        """Compute a 64-bit value in int32; None if its range does not fit."""
+        """Rewrite a 64-bit value to be computed in int32; None if its range exceeds int32."""
         found = self._ranges.of(expr)
         if found is None or not _within(found, INT32):
             return None
@@ -295,7 +295,7 @@ class _Narrower(Rewriter):
         return ir.Cast(INT32, expr)
 
     def _compared(self, condition: ir.Expr) -> ir.Expr:
-        """Compare 64-bit values in int32 if both fit."""
+        """Compare two 64-bit values in int32 if the ranges of both fit."""
         if isinstance(condition, ir.Binary) and condition.op in ir.COMPARISONS and condition.a.dtype.bits > INT32.bits:
             left, right = self._in_int32(condition.a), self._in_int32(condition.b)
             if left is not None and right is not None:

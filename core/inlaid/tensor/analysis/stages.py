@@ -1,8 +1,8 @@
-"""Decoupled access-execute hardware: assigns the statements of a loop program to hardware stages.
+"""Assigns the statements of a loop program to the stages of decoupled access-execute hardware.
 
 Such hardware has a few stages, e.g. units that load, compute and store. Each stage runs its statements in order, and waits for
-another one only for a dependence token. A *task* is a maximal statement that one stage runs. Loops and conditions around tasks of
-several stages are *control*, executed by whatever issues the tasks.
+another stage only at a dependence token. A *task* is a maximal statement that one stage runs. Loops and conditions around tasks of
+several stages are *control*, executed by the unit that issues the tasks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from inlaid.tensor.text import show
 from inlaid.types import MemoryScope
 
 Queue = tuple[int, int]
-"""A token queue: the numbers of the stage that pushes and of the stage that pops."""
+"""A token queue: the number of the stage that pushes tokens, and the number of the stage that pops them."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A hardware unit that runs its statements in order: all statements that write buffers of the memory scopes `writes` ("" is
-    main memory). Stages declared consecutively by a target are neighbours, with a token queue in each direction."""
+    """A hardware unit that runs its statements in order. It runs all statements that write buffers of the memory scopes `writes`
+    ("" is main memory). Stages declared consecutively by a target are neighbours, with a token queue in each direction."""
 
     name: str
     writes: tuple[str, ...]
@@ -44,7 +44,7 @@ class BoxAccess:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A task, or a token if `queue` is given, with the values of the enclosing loop variables."""
+    """A task, or the push or pop of a token if `queue` is given, with the values of the enclosing loop variables."""
 
     stage: int
     stmt: ir.Stmt
@@ -54,11 +54,11 @@ class Task:
 
 
 class Staged:
-    """A program and the stages that run it. It must have no blocks or virtual threads. Raises `VerifyError` for a statement that no
-    stage runs."""
+    """A program and the hardware stages that run it. The program must have no blocks or virtual threads. Raises `VerifyError` if no
+    stage runs a statement."""
 
     def __init__(self, program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
-        """`scopes`: those whose buffers may share bytes, see `memory_scopes.places`."""
+        """`scopes` are the memory scopes whose buffers may share bytes, see `memory_scopes.places`."""
         self.program = program
         self.names = [stage.name for stage in stages]
         self.queues: list[Queue] = [queue for one, other in pairwise(range(len(stages))) for queue in ((one, other), (other, one))]
@@ -70,15 +70,15 @@ class Staged:
         self._shared = _shared(program, scopes)
 
     def token(self, queue: Queue, push: bool) -> ir.Intrinsic:
-        """The statement that pushes or pops a token."""
+        """Return the statement that pushes or pops a token."""
         return ir.Intrinsic(f"{'push' if push else 'pop'}.{self.names[queue[0]]}.{self.names[queue[1]]}", ())
 
     def queue_of(self, stmt: ir.Stmt) -> tuple[Queue, bool] | None:
-        """The queue of a token statement, and whether it pushes; None for other statements."""
+        """Return the queue of a token statement, and whether the statement pushes; None for other statements."""
         return self._tokens.get(stmt.name) if isinstance(stmt, ir.Intrinsic) else None
 
     def of(self, stmt: ir.Stmt) -> frozenset[int]:
-        """The stages that run parts of a statement."""
+        """Return the stages that run parts of a statement."""
         if stmt not in self._of:
             inner = frozenset[int]().union(*map(self.of, ir.substatements(stmt)))
             self._of[stmt] = inner | self._own(stmt)
@@ -93,24 +93,24 @@ class Staged:
         if isinstance(stmt, ir.Intrinsic):
             written = [region.buffer for region in stmt.touching(ir.Access.WRITE)]
             if not written and stmt.regions == ():
-                raise self.error(f"expected an intrinsic that writes, or a token, found {stmt.name}", stmt)
+                raise self.error(f"an intrinsic must write a buffer or be a token, got {stmt.name}", stmt)
         written = [buffer for buffer in written if buffer.scope != "register"]  # every stage has its own
         for buffer in written:
             if buffer.scope not in self._stage_of:
-                raise self.error(f"expected a scope that a stage writes, found {buffer} in {buffer.scope!r}", stmt)
+                raise self.error(f"a stage must write the scope of {buffer}, got scope {buffer.scope!r}", stmt)
         found = {self._stage_of[buffer.scope] for buffer in written}
         if len(found) > 1:
             raise self.error(f"expected writes of one stage, found {', '.join(self.names[stage] for stage in sorted(found))}", stmt)
         return found
 
     def is_task(self, stmt: ir.Stmt) -> bool:
-        """Whether a single stage runs all of a statement, and it contains no token."""
+        """Test whether a single stage runs all of a statement, and the statement contains no token."""
         if stmt not in self._tasks:
             self._tasks[stmt] = len(self.of(stmt)) < 2 and not any(map(self.queue_of, ir.walk_stmts(stmt)))
         return self._tasks[stmt]
 
     def touches(self, task: ir.Stmt) -> tuple[BoxAccess, ...]:
-        """The accesses of a task to buffers visible to other tasks."""
+        """Return the accesses of a task to buffers that other tasks can access."""
         if task not in self._touches:
             statements = list(ir.walk_stmts(task))
             own = {stmt.buffer for stmt in statements if isinstance(stmt, ir.Alloc)}
@@ -125,11 +125,11 @@ class Staged:
         return self._touches[task]
 
     def sharing(self, buffer: ir.Buffer) -> frozenset[ir.Buffer]:
-        """The buffers that share bytes with a buffer, including itself."""
+        """Return the buffers that share bytes with a buffer, including the buffer itself."""
         return self._shared.get(buffer, frozenset((buffer,)))
 
     def allocations(self) -> Iterator[ir.Buffer]:
-        """The buffers that are allocated outside of tasks."""
+        """Iterate over the buffers that are allocated outside of tasks."""
         stack = [self.program.body]
         while stack:
             stmt = stack.pop()
@@ -139,8 +139,8 @@ class Staged:
                     yield stmt.buffer
 
     def expand(self, decide: Callable[[ir.Stmt, arith.Expr | None], int]) -> Iterator[Task]:
-        """Iterate over the tasks and tokens of a run, in program order. `decide` gives the iterations of a control loop, or the
-        outcome of a control condition, given its value in terms of sizes (None if it depends on data)."""
+        """Iterate over the tasks and tokens of a run, in program order. `decide` returns the number of iterations of a control
+        loop, or the outcome of a control condition. It is given its value in terms of sizes (None if the value depends on data)."""
         yield from self._expand(self.program.body, {}, decide)
 
     def _expand(
@@ -163,13 +163,13 @@ class Staged:
             case ir.Let(var=var, value=ir.Index(index=index), body=body):
                 value = self._value(index, values)
                 if value is None:
-                    raise self.error("expected control that depends on sizes alone, found data", stmt)
+                    raise self.error("control around tasks must depend only on sizes, got data", stmt)
                 yield from self._expand(body, {**values, var: value}, decide)
             case ir.Seq() | ir.Alloc():
                 for part in ir.substatements(stmt):
                     yield from self._expand(part, values, decide)
             case _:
-                raise self.error(f"expected loops around tasks of several stages, found {type(stmt).__name__}", stmt)
+                raise self.error(f"tasks of several stages must be inside loops or conditions, got {type(stmt).__name__}", stmt)
 
     @staticmethod
     def _value(index: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> arith.Expr | None:
@@ -180,7 +180,7 @@ class Staged:
 
 
 def _shared(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> dict[ir.Buffer, frozenset[ir.Buffer]]:
-    """For each buffer, the buffers that share bytes or a register with it."""
+    """Map each buffer to the buffers that share bytes or a register with it."""
     found: dict[ir.Buffer, frozenset[ir.Buffer]] = {}
     for scope in scopes:
         spans = {

@@ -1,4 +1,4 @@
-"""Checks dependence tokens: no token is left over, no pop waits for ever, and all dependences between stages are ordered."""
+"""Checks dependence tokens: no token is left over, no pop deadlocks, and all dependences between stages are ordered."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.types import MemoryScope
 
 LONGEST = 8
-"""Maximum number of copies in a ring buffer that are distinguished where extents are symbolic."""
+"""Maximum number of copies in a ring buffer that the check distinguishes if extents are symbolic."""
 TRIPS = (0, 1, 2, LONGEST + 1)
-"""Iteration counts tried for a loop of symbolic extent. They suffice: tokens balance in each iteration, so the order of accesses
-repeats with the period of the ring."""
+"""Iteration counts tried for a loop of symbolic extent. They are sufficient because tokens balance in each iteration, so that the
+order of accesses repeats with the period of the ring."""
 MOST_CHOICES = 1024
 """Maximum number of combinations of symbolic extents and undecided conditions that are tried."""
 
 
 def check_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
-    """Check the dependence tokens of a program without blocks.
+    """Check the dependence tokens of a program. The program must have no blocks.
 
-    Every queue is empty at the end, on each path: an iteration of a loop pushes as many tokens as it pops, or the extent is
-    constant; and both sides of a condition balance equally. No pop waits for ever: in program order it finds a token. If two tasks
-    of different stages access the same elements, or bytes of `scopes`, and one writes, then the later waits for the earlier. Stages
-    run in order, so the n-th pop of a queue takes the n-th token, which makes the check exact where control is constant. Symbolic
-    extents are tried with `TRIPS`, and an undecided condition with one outcome for all iterations.
+    Every queue must be empty at the end, on each path: an iteration of a loop pushes as many tokens as it pops, unless the extent
+    is constant, and both branches of a condition push and pop equally. No pop may deadlock: a push of its token precedes it in
+    program order. If two tasks of different stages access the same elements, or bytes of `scopes`, and one writes, the later must
+    wait for the earlier. Stages run in order, so the n-th pop of a queue takes the n-th token, which makes the check exact if
+    control is constant. Symbolic extents are tried with `TRIPS`, and an undecided condition with one outcome for all iterations.
 
     Raises `VerifyError`, which shows the program and marks the offending statement.
     """
@@ -49,11 +49,11 @@ def _between(staged: Staged, queue: Queue) -> str:
 
 
 def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
-    """The number of tokens that a statement adds to a queue that holds at least `given` at its start."""
+    """Return the number of tokens that a statement adds to a queue, which holds at least `given` tokens before it runs."""
     found = staged.queue_of(stmt)
     if found is not None:
         if found == (queue, False) and not given:
-            raise staged.error(f"expected a token {_between(staged, queue)}, found none: this waits for ever", stmt)
+            raise staged.error(f"expected a token {_between(staged, queue)}, found none: the pop deadlocks", stmt)
         return 0 if found[0] != queue else 1 if found[1] else -1
     if staged.is_task(stmt):
         return 0
@@ -62,7 +62,7 @@ def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
     if isinstance(stmt, ir.If):
         sides = {_added(staged, queue, side, given) for side in ir.substatements(stmt)}
         if len(sides | ({0} if stmt.otherwise is None else set())) > 1:
-            raise staged.error(f"expected as many tokens {_between(staged, queue)} on both sides of a condition", stmt)
+            raise staged.error(f"expected equal numbers of tokens {_between(staged, queue)} in both branches", stmt)
         return sides.pop()
     added = 0
     for part in ir.substatements(stmt):
@@ -87,7 +87,7 @@ def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, given: int) -> in
 
 
 def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
-    """Combinations of iteration counts, one per distinct extent, and outcomes of conditions."""
+    """Iterate over combinations of iteration counts, one for each distinct extent, and outcomes of conditions."""
     ways: dict[object, tuple[int, ...]] = {}
     stack = [staged.program.body]
     while stack:
@@ -103,13 +103,13 @@ def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
     for values in ways.values():
         count *= len(values)
     if count > MOST_CHOICES:
-        raise staged.error(f"expected at most {MOST_CHOICES} ways through control, found {count}", staged.program.body)
+        raise staged.error(f"expected at most {MOST_CHOICES} paths through control, found {count}", staged.program.body)
     for chosen in product(*ways.values()):
         yield dict(zip(ways, chosen, strict=True))
 
 
 def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
-    """Check that dependences are ordered, using vector clocks: for each stage, how many tasks of each stage it knows to be done."""
+    """Check that dependences are ordered. A vector clock per stage counts the tasks of each stage that are known to be done."""
 
     def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
         if isinstance(value, arith.Const):
@@ -138,7 +138,7 @@ def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
                             verb = "writes" if touch.written else "reads"
                             done = f"{staged.names[other.stage]} has {'written' if other.written else 'read'} {buffer}"
                             problem = f"{staged.names[task.stage]} {verb} {touch.buffer} without waiting until {done}"
-                            raise staged.error(f"expected tokens between them: {problem}", task.stmt)
+                            raise staged.error(f"tokens must order these stages: {problem}", task.stmt)
                 known = seen[touch.buffer]
                 known[:] = [item for item in known if any(item[0] > each[item[1].stage] for each in clocks)]
                 known.append((clock[task.stage], touch, box))
@@ -152,7 +152,7 @@ def _box(box: Box, values: Mapping[arith.Expr, arith.Expr]) -> Box:
 
 
 def apart(a: Box, b: Box, analyzer: arith.Analyzer) -> bool:
-    """Whether two boxes are provably disjoint."""
+    """Test whether two boxes are provably disjoint."""
     return any(
         analyzer.prove(arith.compare("<=", first + extent, other)) or analyzer.prove(arith.compare("<=", other + size, first))
         for (first, extent), (other, size) in zip(a, b, strict=True)

@@ -19,12 +19,12 @@ _NO_BOOL = ("add", "sub", "mul", "div", "mod", "shl", "shr")
 
 
 def verify(program: ir.LoopProgram, intrinsics: Mapping[str, object] = NONE) -> None:
-    """Check a loop program: buffers are declared before use, the number of indices matches the rank, variables are in scope, dtypes
-    agree, vectorised and unrolled loops have constant extents, every output and no input is written, intrinsics access their
-    regions as their semantics (if in `intrinsics`) say, and collective intrinsics are outside the loops over their axes.
+    """Check that a loop program is valid. Buffers must be declared before use, indices must match the rank, variables must be in
+    scope, dtypes must agree, vectorised and unrolled loops must have constant extents, and each output but no input must be
+    written. Intrinsics in `intrinsics` must access regions as their semantics say. Collective intrinsics must be outside the loops
+    over their axes.
 
-    Raises `VerifyError`, which shows the program and marks the offending statement.
-    """
+    Raises `VerifyError`, which shows the program and marks the offending statement."""
     _Verifier(program, intrinsics).run()
 
 
@@ -238,14 +238,14 @@ class _Verifier:
                 self._well_typed.add(node)
 
     def _plain(self, index: arith.Expr) -> None:
-        """Check an index within a value. Payloads of its checked indices are checked as parts of that value."""
+        """Check an index used inside a value. Payloads of its checked indices are checked as operands of the value."""
         for var in arith.free_vars(index):
             if var not in self._scope:
                 self._fail(f"variable {var} must be bound before use")
 
 
 def _type_error(node: ir.Expr) -> str:
-    """Describe a type error of one node; "" if there is none."""
+    """Return a description of a type error of one node; "" if the node is valid."""
     of = node.dtype
     match node:
         case ir.Const(value=value):

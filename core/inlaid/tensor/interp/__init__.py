@@ -1,10 +1,10 @@
 """The interpreter of loop programs: the oracle for all schedules and code generators.
 
-It translates a program to Python source over numpy scalars and runs it. It checks what compiled code assumes: indices, block
-bindings, and reads of uninitialised memory (poisoned: NaN, or the byte 0xA5). To expose dependences, it runs loops marked parallel
-or vectorised backwards, and loops bound to threads or blocks in random order. Each thread loop is a phase, which ends before the
-next one begins. Nests with obviously independent iterations (one store per element, as tensor expressions lower to) run on whole
-arrays instead, with the same results.
+It translates a program to Python source over numpy scalars and runs it. It checks the assumptions of compiled code: indices and
+block bindings are in range, and memory is initialised before it is read (poisoned: NaN, or the byte 0xA5). To expose dependences,
+it runs loops marked parallel or vectorised backwards, and loops bound to threads or blocks in random order. Each thread loop is a
+phase, which ends before the next phase begins. Nests with obviously independent iterations (one store per element, as tensor
+expressions lower to) run on whole arrays instead, with the same results.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def run(
     seed: int = 0,
     stages: Sequence[Stage] = (),
 ) -> list[Array]:
-    """Run a program, and return its outputs in the order of `program.outputs`. `seed` determines the order of threads and, if
-    `stages` are given, the order of their tasks within what the tokens allow.
+    """Run a program, and return its outputs in the order of `program.outputs`. `seed` determines the order of threads. If `stages`
+    are given, it also determines the order of their tasks, which the tokens restrict.
 
     `inputs` have the shapes and dtypes of `program.inputs`. A dimension that is a bare size variable is taken from their shapes;
     other dimensions must be given in `sizes`. Outputs with a dimension that the program computes are returned at their actual size.
 
     Raises `VerifyError` for a malformed program, `InputError` for an input of wrong dtype or shape, and `KernelFault` when a
-    checked index or a bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer,
+    checked index or a bounded `Let` is out of range. AssertionError means an error in the program: an index outside its buffer,
     or a binding outside the range of its iteration variable.
     """
     verify(program, intrinsics)
@@ -65,7 +65,7 @@ def run(
 
 
 def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[SizeVar, int]) -> dict[SizeVar, int]:
-    """The values of a program's size variables, including those given by bare dimensions of inputs. Raises `InputError`."""
+    """Return the values of a program's size variables, including those given by bare dimensions of inputs. Raises `InputError`."""
     if len(inputs) != len(program.inputs):
         raise InputError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
     known = dict(sizes)
@@ -84,8 +84,8 @@ def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[
 
 
 def evaluate_vector(expr: ir.Expr, arrays: Mapping[ir.Buffer, Array], intrinsics: Mapping[str, Semantics] = NONE) -> Array:
-    """Evaluate an expression over 0-d buffers at many points at once. Each buffer is given an array of values, one per lane, all of
-    one shape. Returns an array of that shape in the numpy dtype of the expression."""
+    """Evaluate an expression over 0-d buffers at many points at once. `arrays` maps each buffer to an array with one value per
+    point, all of one shape. Returns an array of that shape in the numpy dtype of the expression."""
     shape = next(iter(arrays.values())).shape
     code = Emitter({}, intrinsics, frozenset())
     for buffer, array in arrays.items():

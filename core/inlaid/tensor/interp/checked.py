@@ -13,19 +13,19 @@ from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
 OUT_OF_BOUNDS, FAULT = 1, 2
-"""Flags of a suppressed access: outside its buffer (an error in the program), or by an out-of-range index (an error in the
-data)."""
+"""Flags of a suppressed access: it is outside its buffer (an error in the program), or a checked index is out of range (an error in
+the data)."""
 
 
 def fail(flag: int, what: str) -> None:
-    """Raise the error of a flag: `KernelFault` for an error in the data, AssertionError for one in the program."""
+    """Raise the error of a flag: `KernelFault` for an error in the data, AssertionError for an error in the program."""
     if flag == FAULT:
         raise KernelFault(f"an index out of range in {what}")
     raise AssertionError(f"an index outside its buffer, or a division by zero, in {what}")
 
 
 def gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]:
-    """Load elements at arrays of indices, with flag 0; for indices out of bounds, an arbitrary value and a flag."""
+    """Load elements at arrays of indices, with flag 0. An index out of bounds gives an arbitrary value and a nonzero flag."""
     bad: Any = 0
     inside = []
     for index, extent in zip(indices, array.shape, strict=True):
@@ -55,7 +55,7 @@ def strided(base: Array, shape: tuple[int, ...]) -> Array:
 
 
 def check_index(value: Any, lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Check data used as an index. Returns it with flag 0, or an index in range and a flag."""
+    """Check data used as an index. Returns the data and flag 0, or an index in range and a nonzero flag."""
     outside = (value < lower) | (value > upper)
     if np.ndim(outside) == 0:
         return (lower, FAULT) if outside else (value, 0)
@@ -80,4 +80,4 @@ SUPPORT: Mapping[str, Any] = {
     "np": np, "values": values, "fail": fail, "gather": gather, "scatter": scatter,
     "strided": strided, "check_index": check_index, "region": region, "as_int": as_int,
 }  # fmt: skip
-"""The names available to the generated source."""
+"""The functions and modules that the generated source uses, by name."""

@@ -1,4 +1,4 @@
-"""Random execution orders of the stages of decoupled access-execute hardware."""
+"""Picks random execution orders of the stages of decoupled access-execute hardware."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def random_stage_order(
     program: ir.LoopProgram, stages: Sequence[Stage], sizes: Mapping[arith.SizeVar, int], seed: int
 ) -> ir.LoopProgram:
     """Serialise the tasks of a program in a random order that its stages allow: each stage runs in program order, and a pop waits
-    for a token. `seed` determines the order. Buffers that several stages use are allocated once. Raises `VerifyError` on deadlock,
-    when all stages wait."""
+    for a token. `seed` determines the order. A buffer that several stages use is allocated once. Raises `VerifyError` on deadlock,
+    i.e. if all stages wait."""
     staged = Staged(program, stages)
     known: dict[arith.Expr, int] = dict(sizes.items())
 
     def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
         if value is None:
-            raise staged.error("expected control that depends on sizes alone, found data", stmt)
+            raise staged.error("control around tasks must depend only on sizes, got data", stmt)
         return arith.evaluate(value, known)
 
     waiting: list[deque[Task]] = [deque() for _ in stages]

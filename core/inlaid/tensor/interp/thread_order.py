@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 _Stop = tuple[object, tuple[int, ...], int]
-"""The point where a thread waits: the statement, the group of threads that must arrive, and their number."""
+"""The point at which a thread waits: the statement, the group of threads that must arrive there, and the size of the group."""
 _START: _Stop = (None, (), 0)
 
 
 class ThreadOrder:
-    """Random permutations of threads, a new one per phase, determined by the seed.
+    """Generates a random permutation of threads for each phase, determined by the seed.
 
     A permutation of three or more threads is never ascending or descending. Some thread thus runs before its lower neighbour and
-    some thread after it, which exposes races in either direction.
+    some other thread after its lower neighbour, which exposes races in either direction.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
 
     def next(self, count: int) -> list[int]:
-        """The order of `count` threads for the next phase."""
+        """Return the order of `count` threads for the next phase."""
         order: list[int] = self._random.permutation(count).tolist()
         monotone = order in (list(range(count)), list(range(count))[::-1])
         return [*order[1:], order[0]] if count > 2 and monotone else order
 
     def run(self, thread: Callable[..., Iterator[_Stop]], counts: tuple[int, ...]) -> None:
-        """Run the threads of a block, each up to its next barrier, until all end. Fails on deadlock."""
+        """Run the threads of a block, each up to its next barrier, until all threads end. Fails on deadlock."""
         running = [thread(*index) for index in np.ndindex(*counts)]
         stops: list[_Stop | None] = [_START] * len(running)
         ready = {_START}

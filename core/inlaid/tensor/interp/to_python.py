@@ -1,4 +1,4 @@
-"""Translates loop programs to Python source over numpy, which the interpreter runs."""
+"""Translates loop programs to Python source over numpy, for the interpreter."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ carrier dtypes, see `tensor.interp.values`)."""
 _MAX_LANES = 1 << 16
 _MIN_LANES = 16
 _MAX_NESTING = 10
-"""Maximum loop nesting in one function, since Python allows only twenty; deeper loops become separate functions."""
+"""Maximum loop nesting in one function. Python allows twenty loops; loops nested deeper become separate functions."""
 
 
 def translate(
     program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int = 0
 ) -> Callable[..., Any]:
-    """Compile a program at given sizes to a function that runs it in place on arrays for its parameters, in order. `seed`
-    determines the order of threads."""
+    """Compile a program at given sizes to a Python function. The function takes arrays for the program's parameters, in order, and
+    updates them in place. `seed` determines the order of threads."""
     code = Emitter(sizes, intrinsics, frozenset(size for size, _ in program.defines), seed)
     code.buffers = {buffer: f"a{number}" for number, buffer in enumerate(program.params)}
     code.defined = {size: f"int({code.buffers[buffer]}[()])" for size, buffer in program.defines}
@@ -48,7 +48,7 @@ def known_shape(buffer: ir.Buffer, sizes: Mapping[SizeVar, int]) -> tuple[int, .
 
 
 def capacity(buffer: ir.Buffer, sizes: Mapping[SizeVar, int], defined: frozenset[SizeVar]) -> tuple[int, ...]:
-    """The shape to allocate for a buffer: a size that the kernel defines counts as its upper bound."""
+    """Return the shape to allocate for a buffer: a size in `defined`, which the kernel defines, counts as its upper bound."""
     bounds = _by_expr(sizes)
     for dim in buffer.shape:
         for node in arith.walk(arith.wrap(dim)):
@@ -71,9 +71,9 @@ _INLINE = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="
 class Emitter:
     """Translates statements and expressions to lines of Python source.
 
-    The translation of a value is a pair: the text of its value, and the text of a flag that is nonzero if evaluating it used an
-    index out of range, or None if it cannot. `Select` drops the flag of the operand not selected. Values used by a statement must
-    have flag 0. While `lanes` is set, index variables may be arrays with one element per lane.
+    The translation of a value is a pair of texts: its value, and a flag that is nonzero if evaluating it used an index out of range
+    (None if it cannot). `Select` drops the flag of the operand not selected. Values used by a statement must have flag 0. If
+    `lanes` is set, index variables may be arrays with one element per lane.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Emitter:
             self.line(f"if {f'(worst := int(np.max({flag})))' if self.lanes else f'(worst := {flag})'}: fail(worst, {what!r})")
 
     def _forget(self) -> None:
-        """Drop values computed earlier: memory may have changed."""
+        """Discard memoised values, since memory may have changed."""
         self._values.clear()
         self._indices.clear()
 
@@ -300,7 +300,7 @@ class Emitter:
         return value, self._any(flag, *(flag for _, flag in parts))
 
     def _place(self, buffer: ir.Buffer, array: str, indices: Sequence[str]) -> tuple[str, str]:
-        """The subscript of an element, with indices bound to names, and the condition that it is in bounds."""
+        """Return the subscript of an element, with indices bound to names, and the condition under which it is in bounds."""
         names = [text if text.isidentifier() or text.isdecimal() else self.temporary(text) for text in indices]
         extents = [f"{array}.shape[{axis}]" for axis in range(len(names))]
         if array == self.buffers[buffer]:
@@ -309,7 +309,7 @@ class Emitter:
         return "".join(f"{name}, " for name in names) or "()", inside or "True"
 
     def _array(self, buffer: ir.Buffer) -> str:
-        """The array of a buffer, viewed at its current size if the kernel computes its shape."""
+        """Return the array of a buffer, viewed at its current size if the kernel computes its shape."""
         name = self.buffers[buffer]
         if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & self._moving for dim in buffer.shape):
             return name
@@ -406,7 +406,7 @@ class Emitter:
         self._nesting -= 1
 
     def _coroutines(self, loop: ir.For) -> None:
-        """Translate a nest of thread loops with barriers: each thread is a generator that yields where it waits for others."""
+        """Translate a nest of thread loops with barriers. Each thread is a generator that yields at the points where it waits."""
         body: ir.Stmt = loop
         variables = []
         while isinstance(body, ir.For) and body.over_threads:
@@ -429,7 +429,7 @@ class Emitter:
         self._meet(stmt, stmt.over)
 
     def _meet(self, stmt: ir.Stmt, over: Collection[str]) -> None:
-        """Make each thread wait for those that differ from it only along the given axes."""
+        """Make each thread wait for the threads that differ from it only along the axes `over`."""
         group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in over)
         self.line(f"yield {self.bind(stmt)}, ({group}), {self._count(over)}")
 
@@ -500,7 +500,7 @@ class Emitter:
         self.line(f"{self.bind(call)}({arrays})")
 
     def _lanes(self, nest: Nest, depth: int = 0) -> None:
-        """Translate a nest of independent iterations: serial loops outside, all other loops as array axes."""
+        """Translate a nest of independent iterations. Serial loops are loops outside; all other loops are axes of arrays."""
         if depth < len(nest.serial):
             self._loop(nest.serial[depth], lambda: self._lanes(nest, depth + 1))
             return
@@ -514,8 +514,8 @@ class Emitter:
 
 
 class _Call:
-    """A call of a tensor intrinsic on array views. It is translated once per set of sizes. Sizes that no operand determines are
-    those of the caller."""
+    """A call of a tensor intrinsic on array views. It is translated once per set of sizes. Sizes that no operand determines have
+    their values in the caller."""
 
     def __init__(
         self, name: str, program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int

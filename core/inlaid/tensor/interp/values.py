@@ -1,9 +1,9 @@
 """Value semantics of the loop IR on numpy arrays and scalars, used by the interpreter.
 
-A value is held in the *carrier* of its dtype: the numpy dtype itself if numpy supports its arithmetic, float32 for narrower floats
-(rounded after each operation; double rounding is harmless, since 24 bits exceed twice their precision plus two), int8 and uint8
-for narrower integers. Functions accept arrays and numpy scalars. Callers must silence floating-point warnings
-(`numpy.errstate(all="ignore")`).
+A value is held in the *carrier* of its dtype. This is the numpy dtype itself if numpy supports its arithmetic, int8 or uint8 for
+narrower integers, and float32 for narrower floats, rounded after each operation. Rounding twice is harmless, since 24 bits exceed
+twice the precision of these floats plus two. Functions accept arrays and numpy scalars. Callers must silence floating-point
+warnings (`numpy.errstate(all="ignore")`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Value = Any
 
 
 def carrier(of: DType) -> np.dtype[Any]:
-    """The numpy dtype in which values of a dtype are computed."""
+    """Return the numpy dtype in which values of a dtype are computed."""
     if of.is_float and of.bits < 32:
         return np.dtype(np.float32)
     if of.is_int and of.bits < 8:
@@ -36,14 +36,14 @@ def load(value: Value, of: DType) -> Value:
 
 
 def constant(value: float, of: DType) -> Value:
-    """Convert a constant to the carrier; floats are rounded, integers must be in range."""
+    """Convert a constant to the carrier. Floats are rounded; integers must be in range."""
     if of.is_float:
         return rounded(carrier(of).type(value), of)
     return carrier(of).type(value)
 
 
 def poison(shape: tuple[int, ...], of: DType) -> np.ndarray[Any, Any]:
-    """An array of poison values, to detect reads of uninitialised memory: NaN, or else bytes 0xA5 (bool: true)."""
+    """Return an array of poison values, to detect reads of uninitialised memory: NaN, or else bytes 0xA5 (bool: true)."""
     if of.kind == "bool":
         return np.ones(shape, np.bool_)
     if of.is_float and of.name != "float4e2m1":
@@ -77,7 +77,7 @@ def from_index(value: Value, of: DType) -> Value:
 
 
 def _where(condition: Value, then: Value, otherwise: Value) -> Value:
-    """Like numpy.where, but returns a scalar for scalars."""
+    """Select like numpy.where, but return a scalar for scalars."""
     chosen: Value = np.where(condition, then, otherwise)
     return chosen[()]
 
@@ -95,7 +95,7 @@ def _invert(a: Value, of: DType) -> Value:
 
 
 def _unsigned(a: Value, of: DType) -> Value:
-    """The bits of an integer, as uint64."""
+    """Return the bits of an integer as uint64."""
     return a.astype(np.uint64) & np.uint64((1 << of.bits) - 1)
 
 
@@ -143,7 +143,7 @@ def binary(op: str, of: DType, a: Value, b: Value) -> Value:
 
 
 def _quotient(a: Value, b: Value, of: DType) -> Value:
-    """Truncating integer division; 0 where b is 0."""
+    """Compute truncating integer division; 0 where b is 0."""
     if of.is_float:
         return a / b
     safe = _where(b == 0, b.dtype.type(1), b)
@@ -206,8 +206,8 @@ def fma(of: DType, a: Value, b: Value, c: Value) -> Value:
 
 
 def _fma_wide(a: Value, b: Value, c: Value) -> Value:
-    """Fused multiply-add of float64: the exact product and sum as several numbers, of which the last two are added rounding to odd
-    (Boldo and Melquiond). Where that might overflow or underflow, in fractions."""
+    """Compute a fused multiply-add of float64. Product and sum are exact, as several numbers; the last two are added rounding to
+    odd (Boldo and Melquiond). If that might overflow or underflow, compute in fractions."""
     high = a * b
     a_high, b_high = a * 134217729.0, b * 134217729.0
     a_high, b_high = a_high - (a_high - a), b_high - (b_high - b)
@@ -234,7 +234,7 @@ def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _narrow_wide(wide: Value, of: DType) -> Value:
-    """Round a float64, itself rounded to odd, to a dtype narrower than float32, by way of float32 rounded to odd."""
+    """Round a float64, which was rounded to odd, to a dtype narrower than float32, via float32 rounded to odd."""
     near = wide.astype(np.float32)
     back = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -244,7 +244,7 @@ def _narrow_wide(wide: Value, of: DType) -> Value:
 
 
 def _sum_to_odd(p: Value, c: Value) -> Value:
-    """p + c in float64, rounded to odd: if inexact, the neighbour whose last bit is set."""
+    """Compute p + c in float64, rounded to odd: if inexact, the neighbour whose last bit is set."""
     s, error = _two_sum(p, c)
     bits = np.asarray(s).view(np.int64)
     away = (error > 0) == (s > 0)

@@ -41,7 +41,7 @@ _EITHER: dict[str, Callable[[Expr, Format], Expr]] = {
     "rsqrt": _rsqrt,
 }
 _FROM_FLOAT64 = frozenset(("log2",))
-"""Functions of the above whose float32 form is computed in float64, for accuracy near 1."""
+"""Functions that are computed in float64 even for float32, for accuracy near 1."""
 
 _WIDE: dict[str, Callable[..., Expr]] = {
     "asin": t.asin,
@@ -56,19 +56,19 @@ _WIDE: dict[str, Callable[..., Expr]] = {
     "atanh": e.atanh,
 }
 _SHORT: dict[str, Callable[..., Expr]] = {"asin": t.asin_short, "acos": t.acos_short, "pow": e.power_short}
-"""Specialised forms for float32."""
+"""Specialised implementations for float32, by function."""
 _BY_LENGTH: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan": t.tan}
 
 
 def expand(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
-    """Replace the mathematical functions in an expression, except those in `keep`, by arithmetic."""
+    """Replace the mathematical functions in an expression by arithmetic, except those in `keep`."""
     for rewriter in _rewriters(keep):
         expr = rewriter.expr(expr)
     return expr
 
 
 def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) -> ir.LoopProgram:
-    """Replace the mathematical functions in a program by arithmetic, except those in `keep`, which the target implements itself."""
+    """Replace the mathematical functions in a program by arithmetic. `keep` names functions that the target implements."""
     if not any(isinstance(node, ir.CallMath) and node.name not in keep for node in ir.values_in(program.body)):
         return program
     for rewriter in _rewriters(keep):
@@ -77,7 +77,7 @@ def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) 
 
 
 def _rewriters(keep: frozenset[str]) -> tuple[Rewriter, Rewriter]:
-    """One rewriter for all functions that expand to `scalb`, then one for `scalb` itself."""
+    """Return a rewriter for all functions, some of which expand to `scalb`, and a rewriter for `scalb`."""
     return _rewriter(keep | {"scalb"}), _rewriter(keep | set(ir.MATH) - {"scalb"})
 
 

@@ -31,33 +31,33 @@ LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
 _EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}
 _EXPM1 = {FLOAT32: polynomials.EXPM1_32, FLOAT64: polynomials.EXPM1_64}
 _EXP_RANGE = {FLOAT32: (-104.0, 89.0), FLOAT64: (-746.0, 710.0)}
-"""Arguments below or above these give 0 or infinity."""
+"""The lower and upper limit of arguments. exp gives 0 below the lower limit, and infinity above the upper one."""
 _EXP2_RANGE = {FLOAT32: (-151.0, 129.0), FLOAT64: (-1076.0, 1025.0)}
 _ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
-"""Below this, exp(x) - 1 rounds to -1."""
+"""The argument below which exp(x) - 1 rounds to -1."""
 
 
 def _reduce(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr, Expr]:
-    """Argument reduction x = n ln(2) + r with |r| <= ln(2) / 2. Returns n, 2 ** (n + ahead), and r."""
+    """Reduce x to n ln(2) + r with |r| <= ln(2) / 2. Returns n, 2 ** (n + ahead), and r."""
     n, power = exponent(x * LOG2_E[0], form, ahead)
     r = fma(n, const(-form.ln2[0], form.dtype), x)
     return n, power, fma(n, const(-form.ln2[1], form.dtype), r)
 
 
 def _exp_reduced(r: Expr, form: Format) -> Expr:
-    """exp(r) for |r| <= ln(2) / 2."""
+    """Compute exp(r) for |r| <= ln(2) / 2."""
     return fma(r, fma(r, horner(r, _EXP[form]), const(1, form.dtype)), const(1, form.dtype))
 
 
 def exp(x: Expr, form: Format) -> Expr:
-    """e ** x."""
+    """Compute e ** x."""
     low, high = _EXP_RANGE[form]
     n, _, r = _reduce(at_least(at_most(x, high), low), form, form.bias)
     return math("scalb", _exp_reduced(r, form), n)
 
 
 def exp2(x: Expr, form: Format) -> Expr:
-    """2 ** x."""
+    """Compute 2 ** x."""
     low, high = _EXP2_RANGE[form]
     x = at_least(at_most(x, high), low)
     n, _ = exponent(x, form, form.bias)
@@ -65,12 +65,12 @@ def exp2(x: Expr, form: Format) -> Expr:
 
 
 def expm1(x: Expr, form: Format) -> Expr:
-    """e ** x - 1."""
+    """Compute e ** x - 1."""
     return where_tiny(x, form, _expm1_between(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form))
 
 
 def _expm1_between(x: Expr, form: Format) -> Expr:
-    """e ** x - 1 where it neither overflows nor rounds to -1, and x is not tiny."""
+    """Compute e ** x - 1 for x that is not tiny, and for which the result neither overflows nor rounds to -1."""
     # 2^n (exp(r) - 1) + (2^n - 1), computed halved so that n = 128 (or 1024) does not overflow in between.
     _, half, r = _reduce(x, form, -1)
     halved = fma(half, _expm1_reduced(r, form), half - 0.5)
@@ -78,19 +78,19 @@ def _expm1_between(x: Expr, form: Format) -> Expr:
 
 
 def _expm1_reduced(r: Expr, form: Format) -> Expr:
-    """exp(r) - 1 for |r| <= ln(2) / 2."""
+    """Compute exp(r) - 1 for |r| <= ln(2) / 2."""
     return fma(r * r, horner(r, _EXPM1[form]), r)
 
 
 def sigmoid(x: Expr, form: Format) -> Expr:
-    """1 / (1 + e ** -x)."""
+    """Compute 1 / (1 + e ** -x)."""
     n, _, r = _reduce(at_least(-magnitude(x), _EXP_RANGE[form][0]), form, form.falling)
     small = math("scalb", _exp_reduced(r, form), n)
     return select(x < 0.0, small, const(1, form.dtype)) / (small + 1.0)
 
 
 def tanh(x: Expr, form: Format) -> Expr:
-    """The hyperbolic tangent."""
+    """Compute the hyperbolic tangent."""
     # From 22 on the result rounds to 1 in both formats. A tiny x is preserved: 2x / 2.
     _, power, r = _reduce(at_most(magnitude(x) * 2.0, 44.0), form)
     grown = fma(power, _expm1_reduced(r, form), power - 1.0)
@@ -109,7 +109,7 @@ def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
 
 
 def _log_special(x: Expr, value: Expr) -> Expr:
-    """Add the special cases of logarithms: `value` is valid for positive finite x."""
+    """Add the special cases of logarithms to `value`, which is valid for positive finite x."""
     finite = select(x < INFINITY, value, x)
     return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), finite)
 
@@ -129,7 +129,7 @@ def _log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
 
 
 def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
-    """The natural logarithm of x, or of x (1 + correction) if a correction is given."""
+    """Compute the natural logarithm of x, or of x (1 + correction) if `correction` is given."""
     k, f, t = _log_parts(x, form)
     high, low = form.ln2_short
     rest = k * low if correction is None else fma(k, const(low, form.dtype), correction)
@@ -137,14 +137,14 @@ def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
 
 
 def log2(x: Expr, form: Format) -> Expr:
-    """The logarithm to base 2."""
+    """Compute the logarithm to base 2."""
     k, f, t = _log_parts(x, form)
     value = fma(f - t, const(LOG2_E[0], form.dtype), fma(f - t, const(LOG2_E[1], form.dtype), k))
     return _log_special(x, value)
 
 
 def log1p(x: Expr, form: Format) -> Expr:
-    """log(1 + x)."""
+    """Compute log(1 + x)."""
     u = x + 1.0
     # The rounding error of the addition.
     lost = select(x < 1.0, x - (u - 1.0), 1.0 - (u - x))
@@ -153,7 +153,7 @@ def log1p(x: Expr, form: Format) -> Expr:
 
 
 def erf(x: Expr, form: Format) -> Expr:
-    """The error function."""
+    """Compute the error function."""
     a = magnitude(x)
     small = fma(x, horner(x * x, polynomials.ERF_32 if form is FLOAT32 else polynomials.ERF_64), x)
     if form is FLOAT32:
@@ -168,7 +168,7 @@ def erf(x: Expr, form: Format) -> Expr:
 
 
 def sinh(x: Expr) -> Expr:
-    """The hyperbolic sine of a float64."""
+    """Compute the hyperbolic sine of a float64."""
     a = magnitude(x)
     grown = expm1(a, FLOAT64)
     half = exp(a * 0.5, FLOAT64)
@@ -177,14 +177,14 @@ def sinh(x: Expr) -> Expr:
 
 
 def cosh(x: Expr) -> Expr:
-    """The hyperbolic cosine of a float64."""
+    """Compute the hyperbolic cosine of a float64."""
     a = magnitude(x)
     grown, half = exp(a, FLOAT64), exp(a * 0.5, FLOAT64)
     return select(a < 700.0, fma(grown, const(0.5, x.dtype), 0.5 / grown), half * 0.5 * half)
 
 
 def asinh(x: Expr) -> Expr:
-    """The inverse hyperbolic sine of a float64."""
+    """Compute the inverse hyperbolic sine of a float64."""
     a = magnitude(x)
     square = a * a
     near = log1p(a + square / (unary("sqrt", square + 1.0) + 1.0), FLOAT64)
@@ -193,7 +193,7 @@ def asinh(x: Expr) -> Expr:
 
 
 def acosh(x: Expr) -> Expr:
-    """The inverse hyperbolic cosine of a float64."""
+    """Compute the inverse hyperbolic cosine of a float64."""
     over = x - 1.0
     near = log1p(over + unary("sqrt", fma(over, over, over + over)), FLOAT64)
     value = select(x < 2.0**28, near, log(x, FLOAT64) + FLOAT64.ln2[0])
@@ -201,14 +201,14 @@ def acosh(x: Expr) -> Expr:
 
 
 def atanh(x: Expr) -> Expr:
-    """The inverse hyperbolic tangent of a float64."""
+    """Compute the inverse hyperbolic tangent of a float64."""
     a = magnitude(x)
     value = log1p((a + a) / (1.0 - a), FLOAT64) * 0.5
     return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def _log2_double(x: Expr) -> tuple[Expr, Expr]:
-    """log2 of a positive finite float64 as an unevaluated sum of two, with about 66 bits."""
+    """Compute log2 of a positive finite float64 as an unevaluated sum of two float64s, with about 66 bits."""
     of = x.dtype
     k, m = _split(x, FLOAT64)
     f, below = m - 1.0, m + 1.0
@@ -237,7 +237,7 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> Expr:
-    """Add the special cases of x ** y to `value`, valid for positive finite x; it is infinite if `grows` and x is 0 or infinite."""
+    """Add the special cases of x ** y to `value`, valid for positive finite x. If `grows`, an x of 0 or infinity gives infinity."""
     of = x.dtype
     a = magnitude(x)
     value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, of), const(0, of)), value)
@@ -257,7 +257,7 @@ def _sure(a: Expr) -> Expr:
 
 
 def power(x: Expr, y: Expr) -> Expr:
-    """x ** y for float64."""
+    """Compute x ** y in float64."""
     high, low = _log2_double(_sure(magnitude(x)))
     low_edge, high_edge = _EXP2_RANGE[FLOAT64]
     t, t_low = two_product(high, y)
@@ -272,7 +272,7 @@ def power(x: Expr, y: Expr) -> Expr:
 
 
 def power_short(x: Expr, y: Expr) -> Expr:
-    """x ** y for float32, with logarithm and exponential in float64 to the precision that float32 needs."""
+    """Compute x ** y for float32. Logarithm and exponential are computed in float64 to the precision that float32 needs."""
     a = magnitude(x)
     k, m = _split(a, FLOAT32)
     f = cast(m, FLOAT64.dtype) - 1.0

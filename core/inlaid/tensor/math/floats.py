@@ -1,4 +1,4 @@
-"""Floating-point formats for mathematical functions, and the operations that these share."""
+"""Floating-point formats for mathematical functions, and operations that several functions share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Format:
     bias
         Exponent bias.
     ln2
-        ln(2) as a number of the format, and its rounding error.
+        ln(2) as a number of the format, and the rounding error of that number.
     ln2_short
         Like `ln2`, but the first has enough trailing zero bits that its product with an exponent is exact.
     """
@@ -33,8 +33,8 @@ class Format:
 
     @property
     def magic(self) -> float:
-        """1.5 times the power of two from which on the format represents only integers. Adding it rounds to an integer, which is
-        then in the low bits."""
+        """The number 1.5 times the power of two above which the format represents only integers. Adding it rounds a number to an
+        integer, which is then in the low bits of the sum."""
         return 1.5 * 2.0**self.digits
 
     @property
@@ -49,7 +49,7 @@ class Format:
 
     @property
     def falling(self) -> int:
-        """An offset such that 2 ** (n + falling) is normal for every n <= 0 with 2 ** n nonzero."""
+        """An offset such that 2 ** (n + offset) is normal for every n <= 0 with 2 ** n nonzero."""
         return (self.bias + 1) // 2
 
     @property
@@ -59,7 +59,7 @@ class Format:
 
     @property
     def tiny(self) -> float:
-        """Below this, x and x + x^2 / 2 agree to within half a unit in the last place."""
+        """The limit below which x and x + x^2 / 2 agree to within half a unit in the last place."""
         return 2.0 ** -(self.digits + 2)
 
 
@@ -84,7 +84,7 @@ NAN = float("nan")
 
 
 def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Evaluate a polynomial by Horner's rule, coefficients lowest power first."""
+    """Evaluate a polynomial by Horner's rule. `coefficients` are ordered from the lowest power."""
     value: Expr = const(coefficients[-1], x.dtype)
     for coefficient in reversed(coefficients[:-1]):
         value = fma(value, x, const(coefficient, x.dtype))
@@ -92,7 +92,7 @@ def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def nearest(x: Expr, form: Format) -> tuple[Expr, Expr]:
-    """Round x, smaller than a quarter of `magic`, to an integer. Returns it as a float, and as an integer."""
+    """Round x to an integer. |x| must be below a quarter of `magic`. Returns the result as a float, and as an integer."""
     moved = x + form.magic
     return moved - form.magic, bitcast(moved, form.integer) - form.magic_bits
 
@@ -103,18 +103,18 @@ def to_float(n: Expr, form: Format) -> Expr:
 
 
 def exponent(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr]:
-    """Round x, smaller than a quarter of `magic`, to an integer n. Returns n as a float, and 2 ** (n + ahead), a normal number."""
+    """Round x to an integer n. |x| must be below a quarter of `magic`. Returns n as a float, and 2 ** (n + ahead), normal."""
     moved = x + (form.magic + form.bias + ahead)
     return moved - (form.magic + form.bias + ahead), _power(bitcast(moved, form.integer), form)
 
 
 def _power(bits: Expr, form: Format) -> Expr:
-    """2 to the power whose biased exponent is in the low bits of an integer."""
+    """Return the power of two whose biased exponent is in the low bits of an integer."""
     return bitcast(bits << form.digits, form.dtype)
 
 
 def scale(x: Expr, n: Expr, form: Format) -> Expr:
-    """x * 2 ** n for x near 1 and an integral float n, rounded once even if the result is infinite or denormal. Saves a
+    """Compute x * 2 ** n for x near 1 and an integral float n, rounded once even if the result is infinite or denormal. Saves a
     multiplication if n comes from `exponent` with `ahead` = `falling`, since then n <= 0."""
     match n:
         case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + form.bias + form.falling:
@@ -130,7 +130,7 @@ def scale(x: Expr, n: Expr, form: Format) -> Expr:
 
 
 def magnitude(x: Expr) -> Expr:
-    """|x|."""
+    """Compute |x|."""
     return ir.unary("abs", x)
 
 
@@ -140,44 +140,44 @@ def copysign(x: Expr, sign: Expr, form: Format) -> Expr:
 
 
 def xor_sign(x: Expr, sign: Expr, form: Format) -> Expr:
-    """Negate x where `sign` is negative (including -0)."""
+    """Negate x if `sign` is negative (including -0)."""
     return bitcast(bitcast(x, form.integer) ^ _sign(sign, form), form.dtype)
 
 
 def _sign(x: Expr, form: Format) -> Expr:
-    """The sign bit of a number."""
+    """Return the sign bit of a number."""
     return bitcast(x, form.integer) & const(-1 << (form.dtype.bits - 1), form.integer)
 
 
 def at_most(x: Expr, limit: float) -> Expr:
-    """The smaller of x and a limit; propagates NaN."""
+    """Return the smaller of x and `limit`; NaN if x is NaN."""
     return select(const(limit, x.dtype) < x, const(limit, x.dtype), x)
 
 
 def at_least(x: Expr, limit: float) -> Expr:
-    """The larger of x and a limit; propagates NaN."""
+    """Return the larger of x and `limit`; NaN if x is NaN."""
     return select(x < const(limit, x.dtype), const(limit, x.dtype), x)
 
 
 def where_tiny(x: Expr, form: Format, otherwise: Expr) -> Expr:
-    """x itself where it is so small that f(x) = x (including zeros and denormals), else `otherwise`."""
+    """Return x if it is so small that f(x) = x (including zeros and denormals), else `otherwise`."""
     return select(magnitude(x) < form.tiny, x, otherwise)
 
 
 def two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """a + b and its rounding error (Knuth, The Art of Computer Programming, volume 2, 4.2.2)."""
+    """Compute a + b and its rounding error (Knuth, The Art of Computer Programming, volume 2, 4.2.2)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def quick_two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """a + b and its rounding error, for |a| >= |b| (Dekker, 1971)."""
+    """Compute a + b and its rounding error, for |a| >= |b| (Dekker, 1971)."""
     total = a + b
     return total, b - (total - a)
 
 
 def two_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """a * b and its rounding error."""
+    """Compute a * b and its rounding error."""
     product = a * b
     return product, fma(a, b, -product)

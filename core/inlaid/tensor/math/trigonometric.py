@@ -42,7 +42,7 @@ _TAN_PI_8 = 0.41421356237309503
 
 
 def _digits(first: int, count: int) -> int:
-    """`count` binary digits of 2/pi, beginning with the one of weight 2**-first; digits before the point are 0."""
+    """Return `count` binary digits of 2/pi, from the digit of weight 2**-first on; digits before the point are 0."""
     total = 1280
     lead = first - 1
     if lead < 0:
@@ -51,7 +51,7 @@ def _digits(first: int, count: int) -> int:
 
 
 def _piece(first: int, count: int, shift: int) -> float:
-    """The value of these digits, times 2**shift."""
+    """Return the value of `count` digits of 2/pi from weight 2**-first on, times 2**shift."""
     exact = _digits(first, count)
     return float(exact) * 2.0 ** (shift - first - count + 1) if exact else 0.0
 
@@ -61,8 +61,8 @@ def _modulo_four(x: Expr) -> Expr:
 
 
 def _reduce_short(x: Expr) -> tuple[Expr, Expr]:
-    """Argument reduction of a float64 that holds a float32 value: x = (quadrant + r) pi/2 with |r| <= 1/2. Only the low two bits of
-    the integer quadrant are significant."""
+    """Reduce a float64 that holds a float32 value: x = (quadrant + r) pi/2 with |r| <= 1/2. Only the low two bits of the integer
+    quadrant are significant."""
     # A float32 of at least 2^k is a multiple of 2^(k - 23), so digits before 2^-(k - 24) contribute multiples of 4. Two pieces of
     # 53 digits then reach 2^-59 after the point, while no float32 is closer to a multiple of pi/2 than 2^-30. The first product is
     # below 2^47: its error term needs no reduction modulo 4, and subtracting n from it is exact.
@@ -77,7 +77,7 @@ def _reduce_short(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Argument reduction of any float64: x = (quadrant + r + e) pi/2. Returns the quadrant, r, and e."""
+    """Reduce any float64: x = (quadrant + r + e) pi/2. Returns the quadrant, r, and e."""
     of = x.dtype
     a = magnitude(x)
     # For x in [2^(128 j), 2^(128 (j + 1))): x 2^(-128 j) times the digits of 2/pi 2^(128 j) from weight 2^53 on, since earlier
@@ -96,7 +96,7 @@ def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
-    """The sum of terms in [-2, 2], split into the quadrant and the rest (as a sum of two)."""
+    """Add terms in [-2, 2], and split the sum into the quadrant and the rest (as a sum of two)."""
     total, errors = terms[0], []
     for term in terms[1:]:
         total, error = two_sum(total, term)
@@ -117,7 +117,7 @@ def _radians(r: Expr, e: Expr) -> tuple[Expr, Expr]:
 
 
 def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
-    """The quadrant, and the sine and cosine of the reduced angle."""
+    """Return the quadrant of an angle, and the sine and cosine of the reduced angle."""
     if short:
         quadrant, r = _reduce_short(x)
         y = r * HALF_PI[0]
@@ -136,25 +136,25 @@ def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
 
 
 def _sine_in_quadrant(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
-    """The sine of an angle, from its quadrant and the sine and cosine of the reduced angle."""
+    """Return the sine of an angle, given its quadrant and the sine and cosine of the reduced angle."""
     value = select((quadrant & 1).equal(0), sine, cosine)
     return select((quadrant & 2).equal(0), value, -value)
 
 
 def sin(x: Expr, short: bool) -> Expr:
-    """The sine. `short`: x holds a float32 value, and float32 accuracy suffices."""
+    """Compute the sine. `short`: x holds a float32 value, and float32 accuracy suffices."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
     return where_tiny(x, FLOAT64, _sine_in_quadrant(quadrant, sine, cosine))
 
 
 def cos(x: Expr, short: bool) -> Expr:
-    """The cosine."""
+    """Compute the cosine. `short` is as for `sin`."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
     return _sine_in_quadrant(quadrant + 1, sine, cosine)
 
 
 def tan(x: Expr, short: bool) -> Expr:
-    """The tangent."""
+    """Compute the tangent. `short` is as for `sin`."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
     even = (quadrant & 1).equal(0)
     return where_tiny(x, FLOAT64, select(even, sine, -cosine) / select(even, cosine, sine))
@@ -164,7 +164,7 @@ def tan(x: Expr, short: bool) -> Expr:
 
 
 def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
-    """atan(small / large) for 0 <= small <= large, as a sum of two; 0 where both are 0."""
+    """Compute atan(small / large) for 0 <= small <= large, as a sum of two; 0 if both arguments are 0."""
     of = small.dtype
     # Above tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
     turned = large * _TAN_PI_8 < small
@@ -176,12 +176,12 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
 
 
 def atan(x: Expr) -> Expr:
-    """The arctangent."""
+    """Compute the arctangent."""
     return where_tiny(x, FLOAT64, copysign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
 
 
 def atan_short(x: Expr) -> Expr:
-    """The arctangent of a float64 that holds a float32 value, to float32 accuracy."""
+    """Compute the arctangent of a float64 that holds a float32 value, to float32 accuracy."""
     a = magnitude(x)
     flat = a < 1.0
     t = select(flat, a, 1.0) / select(flat, const(1, x.dtype), a)
@@ -191,20 +191,20 @@ def atan_short(x: Expr) -> Expr:
 
 
 def _octants(y: Expr, x: Expr) -> Expr:
-    """The angle of the point (x, y), both non-negative."""
+    """Compute the angle of the point (x, y), both non-negative."""
     steep = x < y
     high, low = _atan_ratio(select(steep, x, y), select(steep, y, x))
     return select(steep, HALF_PI[0] - (high - (HALF_PI[1] - low)), high + low)
 
 
 def atan2(y: Expr, x: Expr) -> Expr:
-    """The angle of the point (x, y), in [-pi, pi]."""
+    """Compute the angle of the point (x, y), in [-pi, pi]."""
     of = x.dtype
     infinity = float("inf")
     a, b = magnitude(y), magnitude(x)
     both = a.equal(infinity) & b.equal(infinity)
     a, b = select(both, const(1, of), a), select(both, const(1, of), b)
-    # Scaled down where the sum would overflow. A finite number divided by an infinite one is 0.
+    # Scaled down if the sum would overflow. A finite number divided by an infinite one is 0.
     huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, of), 1.0)
     a, b = a * huge, b * huge
     steep = b < a
@@ -220,12 +220,12 @@ def atan2(y: Expr, x: Expr) -> Expr:
 
 
 def _asin_late(z: Expr) -> Expr:
-    """asin(t) / t - 1 for z = t^2 <= 1/4."""
+    """Compute asin(t) / t - 1 for z = t^2 <= 1/4."""
     return z * horner(z, polynomials.ASIN_64)
 
 
 def asin(x: Expr) -> Expr:
-    """The arcsine."""
+    """Compute the arcsine."""
     a = magnitude(x)
     z = (1.0 - a) * 0.5
     root = unary("sqrt", z)
@@ -238,7 +238,7 @@ def asin(x: Expr) -> Expr:
 
 
 def acos(x: Expr) -> Expr:
-    """The arccosine."""
+    """Compute the arccosine."""
     a = magnitude(x)
     z = (1.0 - a) * 0.5
     root = unary("sqrt", z)
@@ -250,7 +250,7 @@ def acos(x: Expr) -> Expr:
 
 
 def _asin_short(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """For a float32: whether |x| <= 1/2, and asin(|x|) if so, else asin(sqrt((1 - |x|) / 2)), as a sum of two."""
+    """Return, for a float32, whether |x| <= 1/2; and asin(|x|) if so, else asin(sqrt((1 - |x|) / 2)), as a sum of two."""
     a = magnitude(x)
     near = a <= 0.5
     z = select(near, a * a, (1.0 - a) * 0.5)
@@ -262,7 +262,7 @@ def _asin_short(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def asin_short(x: Expr) -> Expr:
-    """The arcsine of a float32."""
+    """Compute the arcsine of a float32."""
     near, high, low = _asin_short(x)
     rest, lost = quick_two_sum(const(HALF_PI_SHORT[0], x.dtype), high * -2.0)
     far = rest + (lost + fma(low, const(-2, x.dtype), const(HALF_PI_SHORT[1], x.dtype)))
@@ -270,7 +270,7 @@ def asin_short(x: Expr) -> Expr:
 
 
 def acos_short(x: Expr) -> Expr:
-    """The arccosine of a float32."""
+    """Compute the arccosine of a float32."""
     near, high, low = _asin_short(x)
     # The angle pi, pi/2 or 0, and the factor of the arcsine added to it: -2, -1, 1 or 2.
     angle = select(near, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))

@@ -1,7 +1,7 @@
 """Schedule primitives: functions that rewrite a loop program into an equivalent one.
 
-Each checks only the blocks and loops that it touches. Where it does not apply, it raises `ScheduleError`, which prints the program
-and marks the place. `tensor.schedule.Schedule` applies primitives in sequence and records them.
+A primitive checks only the blocks and loops that it touches. If it does not apply, it raises `ScheduleError`, which prints the
+program and marks the statement. `tensor.schedule.Schedule` applies primitives in sequence and records them.
 """
 
 from inlaid.tensor.primitives.cache import cache_read, cache_write, set_scope

@@ -35,7 +35,7 @@ def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = ""
         for j: block a_local(w = j): a_local[w] = a[w]
         for i: block b(v = i): c[v] = a_local[v]
 
-    Move the new block with compute_at to copy less at a time. Returns the new block's name. Raises `ScheduleError` where the block
+    Move the new block with compute_at to copy less at a time. Returns the new block's name. Raises `ScheduleError` if the block
     does not read the buffer.
     """
     path = outer_block(program, block)
@@ -55,15 +55,15 @@ def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = ""
 
 
 def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[ir.LoopProgram, str]:
-    """Make a block write to a private buffer, which a new block copies to the original one after the block's loops.
+    """Make a block write to a private buffer, which a new block copies to the original buffer after the block's loops.
 
         for i: block b(v = i): c[v] = a[v]
     cache_write("b", "register") gives
         for i: block b(v = i): c_register[v] = a[v]
         for j: block c_register(w = j): c[w] = c_register[w]
 
-    Move the new block with reverse_compute_at to copy less at a time. Returns the new block's name. Raises `ScheduleError` where
-    the block writes several buffers, or another block writes the same one.
+    Move the new block with reverse_compute_at to copy less at a time. Returns the new block's name. Raises `ScheduleError` if
+    the block writes several buffers, or another block writes the same buffer.
     """
     path = outer_block(program, block)
     writer = block_of(path)
@@ -96,7 +96,7 @@ def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgra
 
 
 class _Moved(Rewriter):
-    """Skips blocks that neither use nor allocate the buffers."""
+    """Rewrites the blocks that use or allocate the buffers, and skips all other blocks."""
 
     def _block(self, block: ir.Block) -> ir.Block:
         used = any(region.buffer in self._buffers for region in (*block.reads, *block.writes))
@@ -106,8 +106,8 @@ class _Moved(Rewriter):
 
 
 def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
-    """The path to the outermost statement around a block next to which a copy of a buffer may be placed: inside the buffer's
-    allocation, and not around other uses of it. Also returns the block with the loops from there on."""
+    """Return the path to the statement next to which a copy of `buffer` may be placed: the outermost one around the block that is
+    inside the buffer's allocation and not around other uses of it. Also returns the block with the loops from this statement on."""
     start = next(place for place, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
     for place, stmt in enumerate(path[:-1]):
         if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer:
@@ -119,7 +119,7 @@ def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
 
 
 def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans | None, arith.Expr]:
-    """The box that a block writes of a buffer before any other use (None: everything written), and the condition on outer loops."""
+    """Return the box of `buffer` that a block writes (None: all that it writes), and the condition on outer loops for the write."""
     if not outer:
         return None, arith.ONE
     box = produced_box(site, buffer, outer)
@@ -131,7 +131,7 @@ def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Rang
 def _copied(
     name: str, source: ir.Buffer, target: ir.Buffer, boxes: Sequence[Spans | None], outer: Ranges, condition: arith.Expr = arith.ONE
 ) -> ir.Stmt:
-    """Loops that copy at least the given boxes of a buffer (None: all of it), under a condition on the outer loops."""
+    """Build loops that copy at least the given boxes of a buffer (None: all of it), under a condition on the outer loops."""
     iters = tuple(ir.IterVar(Var(f"v{place}"), arith.wrap(extent)) for place, extent in enumerate(source.shape))
     indices = tuple(item.var for item in iters)
     box = tuple((index, arith.ONE) for index in indices)

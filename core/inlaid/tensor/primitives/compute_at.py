@@ -22,7 +22,7 @@ from inlaid.tensor.transform.paths import (
 
 
 def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
-    """Move a producer into a loop of its consumers, where each iteration computes as much as they need.
+    """Move a producer into a loop of its consumers. Each iteration computes the elements that the consumers need.
 
         for i in 8: block b(v = i): t[v] = a[v]
         for j in 2: for k in 4: block c(w = j * 4 + k): c[w] = t[w]
@@ -32,7 +32,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
             for k in 4: block c(w = j * 4 + k): c[w] = t[w]
 
     Elements needed by several iterations are recomputed. The buffer's allocation moves into the loop too, so that it can shrink to
-    what one iteration needs. Raises `ScheduleError` where a reader is outside the loop, the block writes an output of the program,
+    what one iteration needs. Raises `ScheduleError` if a reader is outside the loop, the block writes an output of the program,
     or an operand is computed inside the loop after its consumer.
     """
     path = outer_block(program, block)
@@ -64,7 +64,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
         for box in site.regions(site.block.reads, buffer)
     ]
     if not needed:
-        raise failed(program, f"nothing inside loop {loop} reads what block {block} writes", target)
+        raise failed(program, f"no block inside loop {loop} reads the output of block {block}", target)
     domain = domain_of(producer, needed, arith.Analyzer(ranges))
     stmt = regenerated(producer, domain, ranges)
     at, children = _children(where)
@@ -81,7 +81,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
 
 
 def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
-    """Move a consumer into a loop of its producer, where each iteration consumes what the producer has completed.
+    """Move a consumer into a loop of its producer. Each iteration consumes elements that the producer has completed.
 
         for i in 2: for j in 4: block b(v = i * 4 + j): t[v] = a[v]
         for k in 8: block c(w = k): c[w] = t[w]
@@ -90,7 +90,7 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
             for j in 4: block b(v = i * 4 + j): t[v] = a[v]
             for k in 4: block c(w = i * 4 + k): c[w] = t[w]
 
-    Raises `ScheduleError` where one iteration does not complete what the consumer reads, or another operand is not complete there.
+    Raises `ScheduleError` if one iteration does not complete what the consumer reads, or another operand is not complete there.
     """
     path = outer_block(program, block)
     consumer = block_of(path)
@@ -126,7 +126,7 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
             for part in written:
                 condition = condition if part is None else arith.logical_and(condition, part[1])
     if not produced:
-        raise failed(program, f"nothing inside loop {loop} computes what block {block} reads", target)
+        raise failed(program, f"no block inside loop {loop} computes an operand of block {block}", target)
     domain = _inverse_domain(program, consumer, produced, analyzer)
     stmt = regenerated(consumer, domain, ranges, condition)
     _check_covered(program, consumer, stmt, produced, ranges)
@@ -145,14 +145,14 @@ def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
     if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
         raise failed(program, f"block {block.name} is inside loop {loop} already", block)
     if not block.iters or any(item.kind is ir.IterKind.OPAQUE for item in block.iters):
-        raise failed(program, f"block {block.name} must have iteration variables, none of them opaque", block)
+        raise failed(program, f"block {block.name} must have iteration variables, and none may be opaque", block)
     for region in block.writes:
         if len(writers(program, region.buffer)) > 1:
             raise failed(program, f"{region.buffer} must be written by {block.name} alone, found other writers", block)
 
 
 def _children(where: Path) -> tuple[Path, list[ir.Stmt]]:
-    """The path to the sequence of statements inside a loop (below its allocations), and those statements."""
+    """Return the path to the sequence of statements inside a loop (below its allocations), and the statements of that sequence."""
     loop = loop_of(where)
     path = (*where, loop.body)
     while isinstance(path[-1], ir.Alloc):
@@ -167,7 +167,7 @@ def _inverse_domain(
     produced: list[tuple[ir.Buffer, Spans]],
     analyzer: arith.Analyzer,
 ) -> dict[Var, arith.Span]:
-    """The ranges of the iteration variables for which the block reads only the produced boxes."""
+    """Return the ranges of iteration variables over which the block reads only the produced boxes."""
     found: dict[Var, arith.Span] = {}
     for buffer, box in produced:
         for region in block.reads:
@@ -208,7 +208,7 @@ def _check_covered(
     produced: list[tuple[ir.Buffer, Spans]],
     ranges: Ranges,
 ) -> None:
-    """Check that the consumer, in its new loops, reads no more than is produced."""
+    """Check that the consumer, in its new loops, reads only elements that are produced."""
     (site,) = sites(stmt)
     analyzer = arith.Analyzer(ranges)
     for buffer, box in produced:

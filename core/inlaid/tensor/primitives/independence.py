@@ -1,4 +1,4 @@
-"""Checks whether the iterations of a loop are independent."""
+"""Checks that the iterations of a loop are independent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inlaid.tensor.transform.paths import Path, Ranges, Site, loop_ranges, loops
 
 
 def check_independent(program: ir.LoopProgram, path: Path) -> None:
-    """Check that no iteration of the loop at the end of a path writes elements that another one reads or writes.
+    """Check that no iteration of the loop at the end of a path writes elements that another iteration reads or writes.
 
     Buffers that are allocated inside the loop are private to an iteration. Raises `ScheduleError`, which names the shared elements.
     """
@@ -96,7 +96,7 @@ def _moving_part(index: arith.Expr, moving: set[arith.Expr], analyzer: arith.Ana
 def _check_readers(
     program: ir.LoopProgram, loop: ir.For, writer: Site, buffer: ir.Buffer, below: list[Site], outer: Ranges
 ) -> None:
-    """Check that an iteration reads only those elements of a shared buffer that it wrote itself."""
+    """Check that an iteration reads only those elements of a shared buffer that the same iteration wrote."""
     for reader in below:
         if not reader.reads(buffer):
             continue

@@ -42,7 +42,7 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     compute_inline("b") gives
         for i: block c(v = i): c[v] = (a[v] + 1) * 2
 
-    Raises `ScheduleError` where the block reduces, does not store exactly one element indexed by its iteration variables, or writes
+    Raises `ScheduleError` if the block reduces, does not store exactly one element indexed by its iteration variables, or writes
     an output of the program.
     """
     path = outer_block(program, block)
@@ -75,7 +75,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     reverse_compute_inline("c") gives
         for i: block b(v = i): c[v] = (a[v] + 1) * 2
 
-    Raises `ScheduleError` where the producer reduces, the block does not read each element of one intermediate buffer exactly once,
+    Raises `ScheduleError` if the producer reduces, the block does not read each element of one intermediate buffer exactly once,
     or other blocks read that buffer.
     """
     path = outer_block(program, block)
@@ -103,7 +103,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
 
 
 def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
-    """The part of a consumer's predicate that the producer must adopt: the conditions on their common loops."""
+    """Return the conjuncts of a consumer's predicate that the producer must adopt: the conditions on their common loops."""
     block = block_of(path)
     common = {loop.var for loop in loops_around(path)} & {loop.var for loop in loops_around(other)}
     analyzer = arith.Analyzer(loop_ranges(*loops_around(path)))
@@ -113,7 +113,7 @@ def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
         if {var for var in arith.free_vars(part) if isinstance(var, arith.Var)} <= common:
             condition = arith.logical_and(condition, part)
         elif analyzer.simplify(part) not in limits:
-            raise failed(program, f"block {block.name} skips elements where {part!r} is false", block)
+            raise failed(program, f"block {block.name} must not skip elements, but skips them unless {part!r}", block)
     return condition
 
 
@@ -130,11 +130,11 @@ def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Blo
     for source in dict.fromkeys(region.buffer for region in consumer.reads if region.buffer is not buffer):
         for site in writers(program, source):
             if site.block not in before:
-                raise failed(program, f"{source}, which {consumer.name} reads, is not complete before {producer.name}", consumer)
+                raise failed(program, f"operand {source} of {consumer.name} must be complete before {producer.name}", consumer)
 
 
 def _elementwise(program: ir.LoopProgram, block: ir.Block) -> tuple[ir.Buffer, ir.Store]:
-    """The store of a block that consists of one store without a reduction."""
+    """Return the store of an element-wise block, and its buffer. The body must be one store and the block must have no init."""
     buffer = written_buffer(program, block)
     if block.init is not None or any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
         raise failed(program, f"cannot inline block {block.name}, which reduces", block, "use compute_at or reverse_compute_at")
@@ -148,7 +148,7 @@ def _positions(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> dic
     position: dict[arith.Expr, int] = {index: place for place, index in enumerate(store.indices) if isinstance(index, arith.Var)}
     for item in block.iters:
         if item.var not in position:
-            raise failed(program, f"{item.var} of block {block.name} must be an index of its store to {store.buffer}", block)
+            raise failed(program, f"iteration variable {item.var} of block {block.name} must index its store", block)
     for place, index in enumerate(store.indices):
         if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and position[index] != place):
             raise failed(
@@ -158,7 +158,7 @@ def _positions(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> dic
 
 
 def _source(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> ir.Buffer:
-    """The intermediate buffer whose elements an element-wise block reads exactly once, indexed by its iteration variables."""
+    """Return the intermediate buffer of which an element-wise block reads each element once, indexed by its iteration variables."""
     places = {
         node.buffer: node.indices
         for node in ir.walk_exprs(store.value)

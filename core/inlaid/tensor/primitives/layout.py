@@ -25,9 +25,9 @@ def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: in
     transform_layout("c", "(i, j) -> (i, (j // 4), (j % 4))") gives
         c[v, w // 4, w % 4] = a[v, w] + 1
 
-    A parameter of the program changes its shape; its owner must pack or unpack it. Where a factor does not divide the extent, the
+    A parameter of the program changes its shape; its owner must pack or unpack it. If a factor does not divide the extent, the
     buffer gets padding elements; `fill` stores a value to them, in a separate block before the buffer is written. Raises
-    `ScheduleError` where two elements would have the same index, or `fill` is given for an input.
+    `ScheduleError` if two elements would have the same index, or `fill` is given for an input.
     """
     old = named_buffer(program, buffer)
     index_map = arith.parse_index_map(layout)

@@ -12,13 +12,13 @@ from inlaid.tensor.transform.paths import Path, loop_ranges, loops_around, nest,
 
 
 def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:
-    """Split a loop into a nest of loops. One factor may be None: it is chosen to cover the extent.
+    """Split a loop into a nest of loops. At most one factor may be None; it is then chosen to cover the extent.
 
         for i in 10: block(v = i)
     split(i, (None, 4)) gives
         for i_0 in 3: for i_1 in 4: block(v = i_0 * 4 + i_1) where i_0 * 4 + i_1 < 10
 
-    The condition is omitted where the factors divide the extent exactly. Returns the new loops, outermost first. Raises
+    The condition is omitted if the factors divide the extent exactly. Returns the new loops, outermost first. Raises
     `ScheduleError` for an annotated or non-serial loop, or factors that are too small.
     """
     path = loop_path(program, loop)
@@ -53,7 +53,7 @@ def fuse(program: ir.LoopProgram, loops: tuple[Var, ...]) -> tuple[ir.LoopProgra
     fuse(i, j) gives
         for i_j in 12: block(v = i_j // 4, w = i_j % 4)
 
-    Raises `ScheduleError` where the loops are not directly nested in that order, or an extent depends on the variable of another.
+    Raises `ScheduleError` if the loops are not directly nested in that order, or an extent depends on another of the loops.
     """
     path = loop_path(program, loops[0])
     chain = _chain(program, path, loops)
@@ -80,7 +80,7 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
     reorder(k, i) gives
         for k: for j: for i: block
 
-    Raises `ScheduleError` where the loops are not directly nested, an extent depends on another loop, or a block inside depends on
+    Raises `ScheduleError` if the loops are not directly nested, an extent depends on another loop, or a block inside depends on
     the order of iterations.
     """
     if len(set(loops)) < len(loops):
@@ -118,13 +118,13 @@ def _check_order(program: ir.LoopProgram, block: ir.Block, loops: set[Var]) -> N
 
 
 def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:
-    """Split nested loops and move the inner parts inside.
+    """Split nested loops, and nest all inner parts inside all outer parts.
 
         for i in 16: for j in 16: block
     tile((i, j), (4, 8)) gives
         for i_0 in 4: for j_0 in 2: for i_1 in 4: for j_1 in 8: block
 
-    Returns the outer loops, then the inner ones. Raises `ScheduleError` as split and reorder do.
+    Returns the outer loops, then the inner loops. Raises `ScheduleError` as split and reorder do.
     """
     if len(loops) != len(factors):
         raise failed(program, f"tile needs one factor per loop, got {len(factors)} for {len(loops)} loops")
@@ -145,7 +145,7 @@ def _plain(program: ir.LoopProgram, loop: ir.For) -> None:
 
 
 def _chain(program: ir.LoopProgram, path: Path, wanted: tuple[Var, ...]) -> list[ir.For]:
-    """The loops from the end of a path inwards, which must be the wanted ones, each directly inside the previous one."""
+    """Return the loops from the end of a path inwards. They must be `wanted`, each directly inside the previous one."""
     chain = [loop_of(path)]
     for var in wanted[1:]:
         below = chain[-1].body
@@ -160,7 +160,7 @@ def _chain(program: ir.LoopProgram, path: Path, wanted: tuple[Var, ...]) -> list
 
 
 def _below(stmt: ir.Stmt) -> list[ir.For]:
-    """The loops below a statement, except those inside blocks."""
+    """Return the loops below a statement, except those inside blocks."""
     found: dict[ir.For, None] = {}
     for site in sites(stmt):
         found.update(dict.fromkeys(site.loops))

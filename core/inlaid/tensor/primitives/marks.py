@@ -30,7 +30,7 @@ def parallel(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
 
         for i: block    becomes    for i, parallel: block
 
-    Raises `ScheduleError` where the iterations are not independent.
+    Raises `ScheduleError` if the iterations are not independent.
     """
     return _independent(program, loop_path(program, loop), ir.ForKind.PARALLEL)
 
@@ -40,8 +40,8 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
 
         for i in 8: block    becomes    for i in 8, vectorized: block
 
-    Raises `ScheduleError` where the iterations are not independent, the extent is not constant, a loop around or inside is
-    vectorised, or the extent of a loop inside depends on this one.
+    Raises `ScheduleError` if the iterations are not independent, the extent is not constant, a loop around or inside is
+    vectorised, or the extent of a loop inside depends on this loop.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
@@ -56,11 +56,11 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
 
 
 def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
-    """Unroll a loop completely, after scheduling.
+    """Mark a loop to be unrolled completely after scheduling.
 
         for i in 4: block    becomes    for i in 4, unrolled: block
 
-    Raises `ScheduleError` where the extent is not constant.
+    Raises `ScheduleError` if the extent is not constant.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
@@ -72,7 +72,7 @@ def bind(program: ir.LoopProgram, loop: Var, thread: str) -> ir.LoopProgram:
 
         for i: block    becomes    for i, threadIdx.x: block
 
-    Raises `ScheduleError` where the iterations are not independent, or a loop around or inside is bound to the same axis.
+    Raises `ScheduleError` if the iterations are not independent, or a loop around or inside is bound to the same axis.
     """
     path = loop_path(program, loop)
     for other in (*loops_around(path[:-1]), *(stmt for stmt in ir.walk_stmts(path[-1]) if isinstance(stmt, ir.For))):
@@ -87,7 +87,7 @@ def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.
         for i in 2: for k: block    becomes    for i in 2, vthread: for k, "tasks" = true: block
 
     Tasks are the statements directly in the loop `tasks`, which is `loop` or nested in it. Each task completes before the same task
-    of the next thread starts. By default, the innermost statements are tasks. Raises `ScheduleError` where the iterations are not
+    of the next thread starts. By default, the innermost statements are tasks. Raises `ScheduleError` if the iterations are not
     independent, the extent is not constant, or `tasks` is not nested in `loop`.
     """
     path = loop_path(program, loop)
@@ -106,7 +106,7 @@ def annotate(program: ir.LoopProgram, loop: Var, key: AnnotationKey, value: int 
 
         for i: block    becomes    for i {key: value}: block
 
-    Raises `ScheduleError` where the value does not have the type that the key declares.
+    Raises `ScheduleError` if the value does not have the type that the key declares.
     """
     path = loop_path(program, loop)
     old = loop_of(path)

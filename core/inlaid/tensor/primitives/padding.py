@@ -16,7 +16,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:
-    """Round the extents of a block up to multiples: pad what it reads with zeros, and crop what it writes.
+    """Round the extents of a block up to multiples. Pads the operands with zeros, and crops the results.
 
         for i in 10: block b(v = i): c[v] = a[v] * 2
     pad("b", (4,)) gives
@@ -26,7 +26,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
 
     Inputs named in `owned` are not copied: their shape grows, and their owner pads them with zeros.
 
-    A padded reduction must be a sum of products whose factors are all padded. Raises `ScheduleError` where the loops around the
+    A padded reduction must be a sum of products whose factors are all padded. Raises `ScheduleError` if the loops around the
     block are not simply its iteration variables, a padded variable is used other than as an index, zeros would change a sum, or an
     `owned` name is not an input.
     """
@@ -88,14 +88,14 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
 
 
 def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> ir.LoopProgram:
-    """Replace buffers by others that hold the elements at the same indices."""
+    """Replace each buffer by one that holds the same elements at the same indices."""
     return Rewriter(buffers=buffers).program(program)
 
 
 def _grown_shape(
     program: ir.LoopProgram, block: ir.Block, region: ir.Region, grown: dict[Var, arith.Expr]
 ) -> tuple[arith.Dim, ...]:
-    """The shape of a buffer after padding the dimensions that padded iteration variables index."""
+    """Return the shape of a buffer after padding the dimensions that padded iteration variables index."""
     shape = list(region.buffer.shape)
     for place, (first, extent) in enumerate(region.ranges):
         used = [var for var in grown if var in arith.free_vars(first) | arith.free_vars(extent)]
@@ -121,7 +121,7 @@ def _check_sum(program: ir.LoopProgram, block: ir.Block, grown: dict[Var, arith.
 
 
 def _vanishes(term: ir.Expr, variables: set[Var]) -> bool:
-    """Whether a term is a product of loads that are all indexed by every variable, and hence 0 in the padding."""
+    """Test whether a term is 0 in the padding: a product of loads, each indexed by every variable in `variables`."""
     match term:
         case ir.Load(indices=indices):
             return all(any(index is var for index in indices) for var in variables)
@@ -135,7 +135,7 @@ def _vanishes(term: ir.Expr, variables: set[Var]) -> bool:
 def _copy(
     name: str, source: ir.Buffer, target: ir.Buffer, shape: tuple[arith.Dim, ...], inside: tuple[arith.Dim, ...] | None
 ) -> ir.Stmt:
-    """Loops that copy a box of a buffer, and store zeros outside `inside`."""
+    """Build loops that copy a box of a buffer, and store zeros outside `inside`."""
     loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(shape)]
     iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
     indices = tuple(item.var for item in iters)

@@ -33,7 +33,7 @@ PREFETCH = "prefetch"
 SEMANTICS: Mapping[str, ir.LoopProgram] = {
     PREFETCH: ir.LoopProgram(PREFETCH, (ir.Buffer("element", (), dtype("uint8")),), (), ir.Seq(()))
 }
-"""Semantics of the intrinsics that primitives emit, for the interpreter."""
+"""Semantics of the intrinsics that primitives insert, by name, for the interpreter."""
 
 
 def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...]) -> ir.LoopProgram:
@@ -47,7 +47,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
             block c(w = 7): c[w] = t[7 % 2]
 
     `stages` gives the stage of each statement directly in the loop. Buffers allocated in the loop get one copy per iteration in
-    flight. Raises `ScheduleError` where the extent is not constant, or a stage needs the result of a later one.
+    flight. Raises `ScheduleError` if the extent is not constant, or a stage needs the result of a later stage.
     """
     path = outer_loop(program, loop)
     old = loop_of(path)
@@ -55,7 +55,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
     last = max(stages, default=0)
     extent = arith.simplify(old.extent)
     if len(stages) != len(parts) or min(stages, default=0) < 0:
-        raise failed(program, f"loop {loop} needs {len(parts)} stages >= 0, one per statement, got {stages}", old)
+        raise failed(program, f"stages must hold a number >= 0 for each of {len(parts)} statements, got {stages}", old)
     if not isinstance(extent, arith.Const) or extent.value <= last or old.kind is not ir.ForKind.SERIAL:
         raise failed(program, f"loop {loop} must be serial with a constant extent > {last}, got {old.extent!r}", old)
     staged = list(zip(stages, parts, strict=True))
@@ -90,7 +90,7 @@ def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
         for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
     double_buffer("b") is software_pipeline(i, (0, 1))
 
-    Raises `ScheduleError` where the block's buffer is not allocated directly in a loop, and where software_pipeline does.
+    Raises `ScheduleError` if the block's buffer is not allocated directly in a loop, or if software_pipeline raises it.
     """
     path = outer_block(program, block)
     buffer = written_buffer(program, path[-1]) if isinstance(path[-1], ir.Block) else None
@@ -115,7 +115,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
             for j in 16: block b(v = i, w = j): c[v] += a[v, w]
 
     Prefetches one element per cache line of 64 bytes; past the end, the last element. Returns the new block's name. Raises
-    `ScheduleError` where the block is not in the loop, does not read the buffer, or does not read a box of constant size.
+    `ScheduleError` if the block is not in the loop, does not read the buffer, or does not read a box of constant size.
     """
     path = outer_loop(program, loop)
     old = loop_of(path)
@@ -153,7 +153,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
 
 
 def _parts(loop: ir.For) -> tuple[list[ir.Buffer], list[ir.Stmt]]:
-    """The buffers allocated directly in a loop, and the statements directly in it."""
+    """Return the buffers allocated directly in a loop, and the statements directly in the loop."""
     allocs = []
     stmt = loop.body
     while isinstance(stmt, ir.Alloc):
@@ -178,13 +178,13 @@ def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int,
                     raise failed(
                         program,
                         f"stage {other} of loop {loop.var} uses {buffer}, which stage {stage} writes"
-                        + ("" if other < stage else " and which is not allocated in the loop"),
+                        + ("" if other < stage else "; only one stage may write it, and it must be allocated in the loop"),
                         reader,
                     )
 
 
 def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) -> tuple[ir.Buffer, tuple[int | None, ...]]:
-    """A buffer with room for several iterations, and for each dimension the extent that one iteration uses (None: all)."""
+    """Build a buffer that holds several iterations. Also returns the extent per dimension that one iteration uses (None: all)."""
     window: list[int | None] = []
     analyzer = arith.Analyzer(ranges)
     boxes = [
@@ -209,7 +209,7 @@ def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) 
 
 
 def _stays_inside(block: ir.Block, buffer: ir.Buffer, window: tuple[int | None, ...]) -> bool:
-    """Whether no intrinsic of a block accesses a box of the buffer that wraps around in the window."""
+    """Test whether no intrinsic of a block accesses a box of `buffer` that would wrap around in the window."""
     boxes = (
         region.ranges
         for stmt in ir.walk_stmts(block)
@@ -266,7 +266,7 @@ def _round(
     names: set[str],
     inner: list[ir.Buffer],
 ) -> list[ir.Stmt]:
-    """The iterations that fill or drain a pipeline: only the stages that have an iteration to work on."""
+    """Build the iterations that fill or drain a pipeline. They run only the stages that have an iteration to process."""
     done = []
     analyzer = arith.Analyzer(ranges)
     for step in rounds:

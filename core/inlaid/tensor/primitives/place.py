@@ -9,13 +9,13 @@ from inlaid.tensor.transform.paths import Path, Site, find, sites
 
 
 def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:
-    """Make the error to raise: it prints the program and marks a statement."""
+    """Make a `ScheduleError` whose message prints the program with the statement `at` marked."""
     advice = f"; {remedy}" if remedy else ""
     return ScheduleError(f"{program.name}: {problem}{advice}\n{text.show(program, mark=at)}")
 
 
 def block_path(program: ir.LoopProgram, name: str) -> Path:
-    """The path to a block. Raises `ScheduleError` where no block has that name."""
+    """Return the path to the block of a name. Raises `ScheduleError` if no block has the name."""
     path = find(program.body, ir.Block, lambda stmt: stmt.name == name)
     if path is None:
         raise failed(program, f"unknown block {name}")
@@ -23,14 +23,14 @@ def block_path(program: ir.LoopProgram, name: str) -> Path:
 
 
 def outer_block(program: ir.LoopProgram, name: str) -> Path:
-    """The path to a block that is not nested in another block. Raises `ScheduleError`."""
+    """Return the path to a block. Raises `ScheduleError` if the block is nested in another block."""
     path = block_path(program, name)
     _check_outer(program, path)
     return path
 
 
 def outer_loop(program: ir.LoopProgram, var: arith.Var) -> Path:
-    """The path to a loop that is not inside a block. Raises `ScheduleError`."""
+    """Return the path to a loop. Raises `ScheduleError` if the loop is inside a block."""
     path = loop_path(program, var)
     _check_outer(program, path)
     return path
@@ -39,13 +39,13 @@ def outer_loop(program: ir.LoopProgram, var: arith.Var) -> Path:
 def _check_outer(program: ir.LoopProgram, path: Path) -> None:
     for stmt in path[:-1]:
         if isinstance(stmt, ir.Block):
-            raise failed(program, f"expected a statement outside block {stmt.name}", path[-1], "do it before blockize")
+            raise failed(program, f"the target must not be inside block {stmt.name}", path[-1], "apply this before blockize")
 
 
 def check_not_tensorized(program: ir.LoopProgram, block: ir.Block) -> None:
     """Check that the body of a block is not tensorized and can be rewritten. Raises `ScheduleError`."""
     if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(block.body)):
-        raise failed(program, f"block {block.name} is already tensorized", block, "do it before tensorize")
+        raise failed(program, f"block {block.name} is already tensorized", block, "apply this before tensorize")
 
 
 def check_not_overwritten(program: ir.LoopProgram, block: ir.Block) -> None:
@@ -61,14 +61,14 @@ def check_not_overwritten(program: ir.LoopProgram, block: ir.Block) -> None:
 
 
 def block_of(path: Path) -> ir.Block:
-    """The block at the end of a path."""
+    """Return the block at the end of a path."""
     block = path[-1]
     assert isinstance(block, ir.Block)
     return block
 
 
 def loop_path(program: ir.LoopProgram, var: arith.Var) -> Path:
-    """The path to the loop of a variable. Raises `ScheduleError` where there is none."""
+    """Return the path to the loop of a variable. Raises `ScheduleError` if no loop has the variable."""
     path = find(program.body, ir.For, lambda stmt: stmt.var is var)
     if path is None:
         raise failed(program, f"unknown loop {var}", remedy="an earlier primitive may have replaced it")
@@ -76,22 +76,22 @@ def loop_path(program: ir.LoopProgram, var: arith.Var) -> Path:
 
 
 def loop_of(path: Path) -> ir.For:
-    """The loop at the end of a path."""
+    """Return the loop at the end of a path."""
     loop = path[-1]
     assert isinstance(loop, ir.For)
     return loop
 
 
 def written_buffer(program: ir.LoopProgram, block: ir.Block) -> ir.Buffer:
-    """The single buffer that a block writes. Raises `ScheduleError` where there are several."""
+    """Return the single buffer that a block writes. Raises `ScheduleError` if the block writes several buffers."""
     buffers = dict.fromkeys(region.buffer for region in block.writes)
     if len(buffers) != 1:
-        raise failed(program, f"block {block.name} must write one buffer, writes {len(buffers)}", block)
+        raise failed(program, f"block {block.name} must write one buffer, but writes {len(buffers)}", block)
     return next(iter(buffers))
 
 
 def named_buffer(program: ir.LoopProgram, name: str) -> ir.Buffer:
-    """Find a buffer by name. Raises `ScheduleError` where no buffer or several have it."""
+    """Find a buffer by name. Raises `ScheduleError` unless exactly one buffer has the name."""
     found = {buffer for buffer in program.params if buffer.name == name}
     found |= {stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name}
     if len(found) != 1:
@@ -100,10 +100,10 @@ def named_buffer(program: ir.LoopProgram, name: str) -> ir.Buffer:
 
 
 def writers(program: ir.LoopProgram, buffer: ir.Buffer) -> list[Site]:
-    """The blocks that write a buffer."""
+    """Return the blocks that write a buffer."""
     return [site for site in sites(program.body) if site.writes(buffer)]
 
 
 def readers(program: ir.LoopProgram, buffer: ir.Buffer) -> list[Site]:
-    """The blocks that read a buffer."""
+    """Return the blocks that read a buffer."""
     return [site for site in sites(program.body) if site.reads(buffer)]

@@ -32,7 +32,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
             block b_init(v = i): c[v] = 0
             for k: block b(v = i, r = k): c[v] += a[v, r]
 
-    Returns the new block's name. Raises `ScheduleError` where the block has no init, or a loop outside is part of the reduction.
+    Returns the new block's name. Raises `ScheduleError` if the block has no init, or a loop outside is part of the reduction.
     """
     path = outer_block(program, block)
     old = block_of(path)
@@ -62,7 +62,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
             if not reducing.isdisjoint(arith.free_vars(binding)):
-                raise failed(program, f"{item.var} of block {block} must not share loops with the reduction", old)
+                raise failed(program, f"variable {item.var} of block {block} must not share loops with the reduction", old)
             bindings.append(arith.substitute(binding, renamed))
     predicate: arith.Expr = arith.ONE
     for part in conjuncts(old.predicate):
@@ -81,8 +81,8 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
 
 
 def _goes_round(path: Path, place: int) -> bool:
-    """Whether the last block on a path may overwrite its own results in the loops from `place` inwards: they feed an opaque
-    variable, or contain the buffer's allocation."""
+    """Test whether the last block on a path may overwrite its own results in the loops from `place` inwards: these loops determine
+    an opaque variable, or contain the buffer's allocation."""
     block = block_of(path)
     inner = {loop.var for loop in loops_around(path[place:])}
     buffers = {region.buffer for region in block.writes}
@@ -93,7 +93,7 @@ def _goes_round(path: Path, place: int) -> bool:
 
 
 def check_start(program: ir.LoopProgram, block: ir.Block, loops: set[arith.Expr]) -> None:
-    """Check that the first iteration of a reduction's loops is the one that runs its init."""
+    """Check that a reduction's init runs in the first iteration of its loops."""
     start = dict.fromkeys(loops, arith.ZERO)
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION and arith.simplify(arith.substitute(binding, start)) != arith.ZERO:

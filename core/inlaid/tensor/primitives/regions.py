@@ -1,4 +1,4 @@
-"""Boxes of buffers that blocks access, and regeneration of the loops that compute a given box."""
+"""Computes the boxes of buffers that blocks access, and rebuilds the loops that compute a given box."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Spans = list[arith.Span]
 
 
 def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
-    """The first and last index per dimension of a box, over the loops of a site; None where no bound is known."""
+    """Return the first and last index per dimension of a box, over all iterations of a site's loops; None if no bound is known."""
     analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
     spans = spans_of(*site.loops)
     result = []
@@ -27,7 +27,7 @@ def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
 
 
 def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
-    """Whether one box provably contains another."""
+    """Test whether one box provably contains another."""
     return all(
         analyzer.prove(arith.compare("<=", have[0], need[0])) and analyzer.prove(arith.compare("<=", need[1], have[1]))
         for have, need in zip(given, wanted, strict=True)
@@ -35,7 +35,7 @@ def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
 
 
 def index_limits(block: ir.Block, analyzer: arith.Analyzer) -> set[arith.Expr]:
-    """The simplified conditions that a block's iteration variables are in range."""
+    """Return the simplified conditions under which a block's iteration variables are in range."""
     limits = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
@@ -44,8 +44,8 @@ def index_limits(block: ir.Block, analyzer: arith.Analyzer) -> set[arith.Expr]:
 
 
 def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, arith.Expr] | None:
-    """The box of a buffer that a block fills in one run of a site's loops, and the condition on outer loops under which it does.
-    None where its writes do not fill a box, not counting elements outside the block's extents."""
+    """Return the box of a buffer that a block fills in one run of a site's loops, and the condition on outer loops under which it
+    fills it. None if the written elements do not fill a box, apart from elements outside the block's extents."""
     block = site.block
     analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
     limits = index_limits(block, analyzer)
@@ -64,8 +64,8 @@ def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, a
 
 
 def _ends_reduction(block: ir.Block, part: arith.Expr, moving: set[Var]) -> bool:
-    """Whether a condition only bounds a reduction: it depends only on reduction loops, and holds in their first iteration unless
-    the reduction is empty."""
+    """Test whether a condition only bounds a reduction: it depends only on reduction loops, and holds in their first iteration
+    unless the reduction is empty."""
     spatial: set[arith.Expr] = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
@@ -79,7 +79,7 @@ def _ends_reduction(block: ir.Block, part: arith.Expr, moving: set[Var]) -> bool
 
 
 def _without_gaps(site: Site, box: Box) -> bool:
-    """Whether a box is filled without gaps: each loop moves along one dimension, in steps no larger than what it has covered."""
+    """Test whether loops fill a box without gaps: each loop advances one dimension by at most the extent filled before."""
     left = {loop.var: loop.extent for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     for first, extent in box:
@@ -95,7 +95,7 @@ def _without_gaps(site: Site, box: Box) -> bool:
 
 
 def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
-    """`c` if the index is `var + c` with c independent of the variable; else None."""
+    """Return `c` if the index is `var + c` and `c` does not depend on `var`; None otherwise."""
     if index is var:
         return arith.ZERO
     parts = arith.affine(index, var)
@@ -103,7 +103,7 @@ def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
 
 
 def loop_name(item: ir.IterVar) -> str:
-    """The name of a new loop for an iteration variable: `i` for `vi`."""
+    """Return the name of a new loop for an iteration variable: `i` for `vi`."""
     name = item.var.name.removeprefix("v")
     return name if name.isidentifier() else item.var.name
 
@@ -133,7 +133,7 @@ def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, c
 
 
 def _range(item: ir.IterVar, span: arith.Span | None, analyzer: arith.Analyzer) -> tuple[arith.Expr, arith.Expr]:
-    """The first value and the number of values of an iteration variable."""
+    """Return the first value and the number of values of an iteration variable."""
     if span is None:
         return arith.ZERO, item.extent
     low = analyzer.simplify(span[0])
@@ -147,7 +147,7 @@ def _range(item: ir.IterVar, span: arith.Span | None, analyzer: arith.Analyzer) 
 
 
 def domain_of(block: ir.Block, needed: list[tuple[ir.Buffer, Spans | None]], analyzer: arith.Analyzer) -> dict[Var, arith.Span]:
-    """The ranges of the iteration variables that compute at least the needed boxes. An omitted variable needs its whole range."""
+    """Return ranges of the iteration variables that compute at least the needed boxes. An omitted variable needs all values."""
     found: dict[Var, arith.Span] = {}
     for item in block.iters:
         spans: Spans = []

@@ -17,12 +17,12 @@ from inlaid.tensor.transform.paths import add_alloc, fresh_iters, loop_ranges, l
 from inlaid.tensor.transform.rewrite import Rewriter
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
-"""Binary operators by which a reduction may combine values."""
+"""Binary operators with which rfactor can split a reduction."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """A reduction step `buffer[indices] = buffer[indices] op value` with its initial value `identity`."""
+    """One step of a reduction, `buffer[indices] = buffer[indices] op value`. The reduction starts from `identity`."""
 
     op: str
     buffer: ir.Buffer
@@ -36,7 +36,7 @@ class _Update:
         return ir.const(-0.0, self.identity.dtype) if self.op == "add" and self.identity.dtype.is_float else self.identity
 
     def store(self, buffer: ir.Buffer, place: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:
-        """The same step on another element with another value."""
+        """Build the same reduction step for another element and another value."""
         return ir.Store(buffer, place, ir.binary(self.op, ir.Load(buffer.dtype, buffer, place), value))
 
 
@@ -49,7 +49,7 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
         for i: for j in 4: block b(v = i, p = j): init: c[v] = 0; c[v] += c_rf[p, v]
 
     `axis` is the position of the new dimension in the buffer of partial results. Sums of floats are reassociated. Returns the name
-    of the block of partial results; the final block keeps its name. Raises `ScheduleError` where the loop is not only part of the
+    of the block of partial results; the final block keeps its name. Raises `ScheduleError` if the loop is not only part of the
     reduction, or the block combines by an operator other than add, mul, min, max, and, or, xor.
     """
     path = outer_block(program, block)
@@ -77,7 +77,7 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
 
 
 def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For], wanted: Var) -> list[ir.For]:
-    """The loops that belong to the reduction of a block, and to nothing else."""
+    """Return the loops that belong only to the reduction of a block. They must include the loop of `wanted`."""
     reducing: set[arith.Expr] = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
@@ -86,7 +86,7 @@ def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For
         if item.kind is ir.IterKind.OPAQUE:
             raise failed(program, f"block {block.name} must not write a rolling buffer", block)
         if item.kind is ir.IterKind.SPATIAL and not reducing.isdisjoint(arith.free_vars(binding)):
-            raise failed(program, f"{item.var} of block {block.name} must not share loops with the reduction", block)
+            raise failed(program, f"variable {item.var} of block {block.name} must not share loops with the reduction", block)
     check_start(program, block, reducing)
     if wanted not in reducing:
         raise failed(program, f"loop {wanted} must be part of the reduction of block {block.name}", block)
@@ -103,8 +103,7 @@ def _partial_block(
     partial: ir.Buffer,
     axis: int,
 ) -> ir.Block:
-    """The block of partial results: its iteration variables are the loops of the reduction, of which the factored one is
-    spatial."""
+    """Build the block of partial results. Its iteration variables are the loops of the reduction; the factored loop is spatial."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
     part = ir.IterVar(Var(chosen.var.name), chosen.extent)
     others = [loop for loop in over if loop is not chosen]
@@ -142,7 +141,7 @@ def _partial_block(
 
 
 def _final_block(old: ir.Block, update: _Update, chosen: ir.For, partial: ir.Buffer, axis: int) -> ir.Block:
-    """The block that reduces the partial results, not yet bound to loops."""
+    """Build the block that reduces the partial results. It is not yet bound to loops."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
     last = ir.IterVar(Var(chosen.var.name), chosen.extent, ir.IterKind.REDUCTION)
     at = tuple(arith.substitute(index, variables) for index in update.indices)
@@ -152,7 +151,7 @@ def _final_block(old: ir.Block, update: _Update, chosen: ir.For, partial: ir.Buf
 
 
 def _update_of(program: ir.LoopProgram, block: ir.Block) -> _Update:
-    """The reduction step of a block. Raises `ScheduleError` where the block is not a reduction by a known operator."""
+    """Return the reduction step of a block. Raises `ScheduleError` if the block is not a reduction by a known operator."""
     store, init = block.body, block.init
     if isinstance(store, ir.Store) and isinstance(init, ir.Store) and isinstance(store.value, ir.Binary):
         a, b = store.value.a, store.value.b

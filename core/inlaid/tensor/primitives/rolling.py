@@ -1,4 +1,4 @@
-"""The primitive that reuses what neighbouring iterations share: rolling_buffer."""
+"""The primitive that keeps elements shared by neighbouring iterations: rolling_buffer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inlaid.tensor.transform.paths import Site, loop_ranges, loops_around, rebui
 
 
 def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """Make a block compute only what earlier iterations of a loop have not, and keep the rest in a rolling (circular) buffer.
+    """Make a block compute only elements new in an iteration. A rolling (circular) buffer keeps elements of earlier ones.
 
         for i in 8: alloc t[10]: { for r in 3: block b(v = i + r): t[v] = a[v]; block c(w = i): c[w] = t[w] + t[w + 1] + t[w + 2] }
     rolling_buffer("b") gives
@@ -21,7 +21,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
             for r in 3: block b(v = i + r) where i == 0 or 2 <= r: t[v % 3] = a[v]
             block c(w = i): c[w] = t[w % 3] + t[(w + 1) % 3] + t[(w + 2) % 3]
 
-    Raises `ScheduleError` where the buffer is not allocated directly in a serial loop, or its window does not advance by a constant
+    Raises `ScheduleError` if the buffer is not allocated directly in a serial loop, or its window does not advance by a constant
     step along one dimension.
     """
     path = outer_block(program, block)
@@ -35,7 +35,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
         )
     loop = around[-1]
     if loop.kind is not ir.ForKind.SERIAL or len(writers(program, buffer)) != 1:
-        raise failed(program, f"loop {loop.var} must be serial, and {buffer} have one writer", loop)
+        raise failed(program, f"loop {loop.var} must be serial, and {buffer} must have exactly one writer", loop)
     ranges = loop_ranges(*around)
     for user in sites(loop.body):
         if user.reads(buffer) or user.writes(buffer):
@@ -71,7 +71,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
 def _window(
     program: ir.LoopProgram, site: Site, buffer: ir.Buffer, loop: ir.For, analyzer: arith.Analyzer
 ) -> tuple[int, arith.Expr, int, int]:
-    """(axis, first index, extent, step per iteration) of the window of a buffer that advances with a loop."""
+    """Return (axis, first index, extent, step per iteration) of the window of a buffer that advances with a loop."""
     box = produced_box(site, buffer, loop_ranges(loop))
     if box is None or loop.var in arith.free_vars(box[1]):
         raise failed(program, f"an iteration of loop {loop.var} must write one box of {buffer}", site.block)
@@ -92,7 +92,7 @@ def _window(
 
 
 def _along(program: ir.LoopProgram, block: ir.Block, buffer: ir.Buffer, axis: int) -> arith.Expr:
-    """The index along an axis that a block writes, in terms of the loops around it."""
+    """Return the index along an axis at which a block writes, in terms of the loops around the block."""
     region = next(region for region in block.writes if region.buffer is buffer)
     for item, binding in zip(block.iters, block.bindings, strict=True):
         offset = offset_of(region.ranges[axis][0], item.var)

@@ -21,7 +21,7 @@ def stream(
     program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1
 ) -> tuple[ir.LoopProgram, str]:
     """Prefetch the part of a buffer that the next iteration of a loop will read, spread over the iterations of a loop inside it:
-    each prefetches a share of the cache lines.
+    each of these prefetches a share of the cache lines.
 
         for c: for r in 4: for k in 8: for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
     stream("b", "a", c, k) gives
@@ -29,11 +29,11 @@ def stream(
             for l in 1, unrolled: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
             for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
 
-    A cache line extends along the last dimensions. Lines are prefetched repeatedly where there are more iterations than lines, or
+    A cache line extends along the last dimensions. Lines are prefetched repeatedly if there are more iterations than lines, or
     if `each` run of the inner loop must prefetch all of them, because loops in between may end early. Past the end of the buffer,
     the last element is prefetched. Loops in between may have symbolic extents: all lines are then prefetched in their first
     `expected` iterations, taken together, and again in later ones, which costs less than a branch. Returns the new block's name.
-    Raises `ScheduleError` where the block is not in `inner`, or `inner` not in `loop`, the extent of `inner` is not constant, or
+    Raises `ScheduleError` if the block is not in `inner`, or `inner` not in `loop`, the extent of `inner` is not constant, or
     the block does not read the buffer, or does not read a box of constant size.
     """
     path = outer_loop(program, inner)
@@ -86,8 +86,8 @@ def stream(
 
 
 def _line(buffer: ir.Buffer, sizes: list[int]) -> list[int]:
-    """For each axis, the number of indices that one cache line covers in a box of these sizes: all of the last axes if they are
-    shorter than a line."""
+    """Return, for each axis, how many indices of a box of sizes `sizes` one cache line covers: all indices of the last axes as long
+    as they are shorter than a line."""
     steps = [1] * len(sizes)
     rest = max(LINE // buffer.dtype.bytes, 1)
     for axis in reversed(range(len(sizes))):

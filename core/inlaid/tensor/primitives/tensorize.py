@@ -29,10 +29,10 @@ from inlaid.tensor.transform.rewrite import Rewriter
 class TensorIntrin:
     """A tensor instruction of a target.
 
-    `semantics` defines its effect, and is what the interpreter runs: loops of fixed or symbolic extents around one store, with each
-    operand box as a buffer. Inputs are read. Outputs are written, or updated if the semantics also read them or store them under a
-    condition. `over` names the thread axes of a collective instruction. For cost models: `cost` is its time in multiply-adds,
-    `scratch` the vector registers that it needs besides its operands.
+    `semantics` defines its effect, and is run by the interpreter. It is a program of loops with fixed or symbolic extents around
+    one store; each operand box is a buffer. Inputs are read. Outputs are written, or updated if the semantics also reads them or
+    stores them under a condition. `over` names the thread axes of a collective instruction. Cost models use `cost`, its time in
+    multiply-adds, and `scratch`, the number of vector registers that it needs besides its operands.
     """
 
     name: str
@@ -51,13 +51,13 @@ class TensorIntrin:
 
 
 def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
-    """Make a block of the loops from one on inwards; the new block iterates over tiles.
+    """Make a block of a loop and the loops inside it. The new block iterates over tiles.
 
         for i: for j in 4: block b(v = i * 4 + j): c[v] = a[v]
     blockize(j) gives
         for i: block b_tile(w = i): for j in 4: block b(v = w * 4 + j): c[v] = a[v]
 
-    An init moves to the new block, with its own loops. Returns the new block's name. Raises `ScheduleError` where the loops contain
+    An init moves to the new block, with its own loops. Returns the new block's name. Raises `ScheduleError` if the loops contain
     more than one block, or do not fill whole tiles.
     """
     path = loop_path(program, loop)
@@ -92,13 +92,13 @@ def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
 
 
 def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir.LoopProgram:
-    """Replace the loops from one on inwards by a tensor intrinsic whose semantics they match.
+    """Replace a loop and the loops inside it by a tensor intrinsic whose semantics they match.
 
         for i: for j in 4: block b(v = i * 4 + j): c[v] = c[v] + a[v]
     tensorize(j, vadd4) gives
         for i: block b_tile(w = i): vadd4(a[w * 4 .. + 4], c[w * 4 .. + 4])
 
-    Raises `ScheduleError` where the loops do not match (the message names the difference), and where blockize does.
+    Raises `ScheduleError` if the loops do not match (the message names the difference), or if blockize raises it.
     """
     program, name = blockize(program, loop)
     path = block_path(program, name)
@@ -126,7 +126,7 @@ def _chain_end(loop: ir.For) -> ir.Stmt:
 def _divided(
     program: ir.LoopProgram, site: Site, item: ir.IterVar, binding: arith.Expr
 ) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
-    """(o, r, size) with `binding == o * size + r`, where r depends only on the inner loops and takes every value in [0, size)."""
+    """Return (o, r, size) with `binding == o * size + r`. r depends only on the inner loops and takes every value in [0, size)."""
     inside = {loop.var: loop for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     form = analyzer.linear(binding)
@@ -145,7 +145,7 @@ def _divided(
 
 
 def _tile_init(program: ir.LoopProgram, site: Site, bindings: tuple[arith.Expr, ...]) -> ir.Stmt:
-    """The init of a block over the loops of a tile that are not part of the reduction."""
+    """Build the init of a block over those loops of a tile that are not part of the reduction."""
     block = site.block
     assert block.init is not None
     reducing: set[arith.Expr] = set()
@@ -176,8 +176,8 @@ def _flat_nest(stmt: ir.Stmt) -> tuple[list[ir.For], ir.Stmt]:
 
 
 class _Match:
-    """Matches the semantics of an intrinsic against a program, and records what its variables and buffers correspond to. Methods
-    return a description of the first difference, or an empty string."""
+    """Matches the semantics of an intrinsic against a program, and records the variables and buffers that correspond. Methods
+    return a description of the first difference, or an empty string if there is none."""
 
     def __init__(self, intrinsic: TensorIntrin) -> None:
         self._intrinsic = intrinsic
@@ -187,7 +187,7 @@ class _Match:
         self._analyzer = arith.Analyzer()
 
     def region(self, buffer: ir.Buffer) -> ir.Region:
-        """The box of the program that corresponds to a buffer of the semantics."""
+        """Return the region of the program's buffer that a buffer of the intrinsic's semantics matches."""
         target, base = self._places[buffer]
         lead = len(base) - len(buffer.shape)
         extents = [arith.ONE] * lead + [arith.simplify(self._known(arith.wrap(dim))) for dim in buffer.shape]

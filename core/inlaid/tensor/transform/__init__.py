@@ -1,1 +1,1 @@
-"""Transformations of loop programs after scheduling, and the rewriting that they build on."""
+"""Transformations of loop programs after scheduling, and the `Rewriter` that they use."""

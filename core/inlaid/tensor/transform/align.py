@@ -1,4 +1,4 @@
-"""Applies the paddings that `storage_align` requests, once buffers have their final sizes."""
+"""Applies the paddings that `storage_align` requests to the final sizes of buffers."""
 
 from __future__ import annotations
 

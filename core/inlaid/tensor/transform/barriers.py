@@ -1,4 +1,4 @@
-"""Lower fork-join kernels to SPMD form: one nest of thread loops around all phases, with the barriers that races require."""
+"""Lowers fork-join kernels to SPMD form: one nest of thread loops around all phases, with the barriers that prevent races."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def to_spmd(
     becomes
         alloc s in "shared": for t in 32, threadIdx.x: { if t == 0: n[0] = 8; s[t] = x[t]; barrier; if t < 16: y[t] = s[31 - t] }
 
-    Buffers that blocks own are allocated around the thread loops. A buffer that threads own, live across phases, is split into the
-    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is provably redundant; `offsets`
+    Buffers that blocks own are allocated around the thread loops. A buffer that threads own and that is live across phases is split
+    into one part per thread. A barrier separates phases and ends a serial loop around phases, unless provably redundant; `offsets`
     are the byte offsets of buffers that share memory. A barrier that only buffers of scope `SUBGROUP` need is over `LANES`;
     `subgroup` is the number of threads of a subgroup. `check_races` checks the phases themselves. Expects no blocks or virtual
     threads.
@@ -60,7 +60,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """Thread loops around a statement: axes, substitutions of their variables, guards of loops shorter than their axis."""
+    """The thread loops around a statement: axes, substitutions of loop variables, and guards of loops shorter than their axis."""
 
     axes: frozenset[str] = frozenset()
     variables: Mapping[arith.Expr, arith.Expr] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class _Kernel:
                 self._add(stmt)
 
     def body(self) -> ir.Stmt:
-        """The nest of thread loops, inside the allocations of buffers that a block owns."""
+        """Build the nest of thread loops. Allocations of buffers that a block owns are hoisted out of it, into `hoisted`."""
         body = self._stmt(self._body, _Inside())
         for axis in sorted(self._axes):
             body = ir.For(self._axes[axis].var, self._axes[axis].extent, body, ir.ForKind.THREAD, axis)
@@ -97,7 +97,7 @@ class _Kernel:
         return body
 
     def _check_lanes(self, buffer: ir.Buffer) -> None:
-        """Check that threads that differ along `LANES` only are in one subgroup."""
+        """Check that threads that differ only along `LANES` are in one subgroup."""
         lanes = self._axes[LANES].extent if LANES in self._axes else arith.ONE
         if not isinstance(lanes, arith.Const) or self._subgroup % lanes.value:
             found = f"expected a divisor of {self._subgroup} as extent of {LANES}, found {lanes}"
@@ -105,11 +105,9 @@ class _Kernel:
             raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {found}", self._body, remedy)
 
     def _add(self, loop: ir.For) -> None:
-        """Extend an axis to the extent of a loop over it."""
+        """Extend the axis of a thread loop to the extent of the loop."""
         if not loop.over_threads:
-            raise failed(
-                self._program, f"loop {loop.var} over {loop.thread}: expected it around all statements of its kernel", loop
-            )
+            raise failed(self._program, f"loop {loop.var} over {loop.thread} must be around all statements of its kernel", loop)
         extent = loop.extent
         if not self._inner.isdisjoint(arith.free_vars(extent)) or arith.reads_data(extent):
             most = self._analyzer.bounds(extent)[1]
@@ -129,12 +127,12 @@ class _Kernel:
             return self._guarded(stmt, inside)
         rewriter = Rewriter(inside.variables)
         if inside.guards != arith.ONE and any(map(arith.reads_data, _controls(stmt))):
-            raise failed(self._program, "control flow around thread loops must not depend on data under a guard, found data", stmt)
+            raise failed(self._program, "guarded control flow around thread loops must not depend on data", stmt)
         match stmt:
             case ir.For() if stmt.over_threads:
                 if stmt.thread in inside.axes:
                     raise failed(
-                        self._program, f"loop {stmt.var}: expected an axis that no loop around it has, found {stmt.thread}", stmt
+                        self._program, f"loop {stmt.var}: expected an axis without an enclosing loop, found {stmt.thread}", stmt
                     )
                 axis, extent = self._axes[stmt.thread], rewriter.index(stmt.extent)
                 variables = {**inside.variables, stmt.var: axis.var}
@@ -163,8 +161,8 @@ class _Kernel:
         return self._guarded(stmt, inside)
 
     def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
-        """Yield statements in order, joining adjacent ones without threads, with a barrier before each that accesses a buffer
-        written since the last barrier, or writes one accessed since then."""
+        """Yield statements in order, and join adjacent statements without thread loops. A barrier precedes each statement that
+        accesses a buffer written since the last barrier, or writes a buffer accessed since the last barrier."""
         alone: list[ir.Stmt] = []
         since: dict[ir.Buffer, bool] = {}
         for stmt in (*stmts, None):
@@ -181,7 +179,7 @@ class _Kernel:
             alone = []
 
     def _touched(self, stmt: ir.Stmt) -> dict[ir.Buffer, bool]:
-        """Buffers that a statement accesses and threads may share, with whether it writes them."""
+        """Map the buffers that a statement accesses and threads may share to whether the statement writes them."""
         found: dict[ir.Buffer, bool] = {}
         for node in ir.walk_stmts(stmt):
             for region, access in accesses_of(node):
@@ -190,12 +188,12 @@ class _Kernel:
         return found
 
     def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
-        """Whether one of two statements writes what the other accesses, by buffer or by shared bytes."""
+        """Test whether one of two sets of accesses writes a buffer, or bytes shared with it, that the other set accesses."""
         pairs = ((a, b) for a, first in before.items() for b, second in after.items() if first or second)
         return any(share_bytes(a, b, self._offsets) for a, b in pairs)
 
     def _guarded(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
-        """Guard a statement to thread 0 of each axis that neither a loop around it nor a collective intrinsic covers."""
+        """Guard a statement to thread 0 of each axis, except axes of enclosing loops and of a collective intrinsic."""
         condition = inside.guards
         together = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
         for name, axis in sorted(self._axes.items()):
@@ -210,7 +208,7 @@ class _Kernel:
         if not isinstance(stmt, ir.Alloc) or self._owner(stmt) != "block":
             return None
         if any(not self._inner.isdisjoint(arith.free_vars(dim)) for dim in stmt.buffer.shape):
-            raise failed(self._program, f"buffer {stmt.buffer}: expected a shape that is equal for all threads", stmt)
+            raise failed(self._program, f"buffer {stmt.buffer}: the shape must be equal for all threads", stmt)
         self.hoisted[stmt.buffer] = None
         return stmt.body
 
@@ -221,25 +219,25 @@ class _Kernel:
         return owner
 
     def _alloc(self, alloc: ir.Alloc, inside: _Inside) -> ir.Stmt:
-        """Lower an allocation around thread loops."""
+        """Lower an allocation that encloses thread loops."""
         hoisted = self._hoist(alloc)
         body = self._stmt(alloc.body, inside)
         if hoisted is not None:
             return body
         if self._owner(alloc) != "thread":
-            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected its allocation outside the kernel"
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r} must be allocated outside the kernel"
             raise failed(self._program, problem, alloc, "give it a scope that a block or a thread owns")
         missing = {name: axis for name, axis in self._axes.items() if name not in inside.axes}
         return _own_part(self._program, alloc, body, self._axes.values(), missing)
 
 
 def _of_threads(stmt: ir.Stmt) -> bool:
-    """Whether a statement is a thread loop or a collective intrinsic."""
+    """Test whether a statement is a thread loop or a collective intrinsic."""
     return (isinstance(stmt, ir.For) and stmt.over_threads) or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over))
 
 
 def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
-    """Yield the extent, condition or value that controls a statement; data as an opaque index."""
+    """Yield the extents, conditions and values that control a statement. Data is an opaque index."""
     match stmt:
         case ir.For(extent=extent):
             yield extent
@@ -250,8 +248,8 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 def _own_part(
     program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
 ) -> ir.Stmt:
-    """Split a per-thread buffer that is allocated around loops over the missing axes: keep the part that one thread uses. Elements
-    used only by collective intrinsics stay shared."""
+    """Split a per-thread buffer that is allocated around loops over the missing axes, and keep the part of one thread. Elements
+    that only collective intrinsics use stay shared."""
     bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
     analyzer = arith.Analyzer(bounds)
     found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
@@ -270,7 +268,7 @@ def _own_part(
         same = all(analyzer.equal(base, bases[0]) for base in bases) and all(low is not None and low >= 0 for low, _ in spans)
         known = [end for end in ends if end is not None]
         if not same or len(known) < len(ends):
-            raise failed(program, f"buffer {alloc.buffer}: expected all accesses of a thread in one part of it", alloc, _REMEDY)
+            raise failed(program, f"buffer {alloc.buffer}: all accesses of a thread must be in one part of it", alloc, _REMEDY)
         starts.append(bases[0])
         widths.append(max(known))
         element = arith.Var("element")
@@ -278,8 +276,8 @@ def _own_part(
         indices.append(bases[0] + element)
     for axis in apart:
         if not determined(axis.var, axis.extent, indices, bounds):
-            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected distinct elements for each thread"
-            raise failed(program, f"{problem}, found some that threads of {axis.var} share", alloc, _REMEDY)
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: each thread must use distinct elements"
+            raise failed(program, f"{problem}, but threads of {axis.var} share some", alloc, _REMEDY)
     part = replace(alloc.buffer, shape=tuple(widths))
 
     def moved(indices: Iterable[arith.Expr]) -> tuple[arith.Expr, ...]:
@@ -306,7 +304,7 @@ def _own_part(
 
 
 def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Expr:
-    """Terms of an index that depend on thread axes only."""
+    """Return the terms of an index that depend only on thread axes."""
     terms = {atom: count for atom, count in form.terms.items() if arith.free_vars(atom) and arith.free_vars(atom) <= set(threads)}
     return arith.Linear(terms, 0).expr()
 
@@ -315,8 +313,8 @@ def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Exp
 
 
 def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
-    """Remove barriers that no race requires, innermost first. With `subgroups`, narrow those that only buffers of scope `SUBGROUP`
-    require to `LANES`."""
+    """Remove barriers that no race requires, innermost first. With `subgroups`, narrow barriers that are required only by buffers
+    of scope `SUBGROUP` to `LANES`."""
     races = Races(program, offsets)
     known = set(races.problems())
     dropped: list[ir.Stmt] = []
@@ -347,7 +345,7 @@ def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
 
 
 def _innermost_first(body: ir.Stmt) -> list[ir.Stmt]:
-    """Barriers of a program, by loop depth, deepest first."""
+    """Return the barriers of a program, ordered by loop depth, deepest first."""
     found: list[tuple[int, ir.Stmt]] = []
     stack = [(body, 0)]
     while stack:

@@ -1,4 +1,4 @@
-"""Bind parallel loops to a grid of threads."""
+"""Binds parallel loops to a grid of threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bind_parallel(program: ir.LoopProgram, block: int) -> ir.LoopProgram:
         for i in n, blockIdx.x: y[i] = ...
 
     Parallel loops inside thread loops, under data-dependent control flow, with data-dependent extents, or in programs that define
-    sizes are left as they are.
+    sizes are unchanged.
     """
     if program.defines:
         return program
@@ -50,7 +50,7 @@ def _bind(stmt: ir.Stmt, block: int) -> ir.Stmt:
 
 
 def _depends_on_data(stmt: ir.Stmt) -> bool:
-    """Whether the control flow of a statement depends on data."""
+    """Test whether the control flow of a statement depends on data."""
     if isinstance(stmt, ir.While):
         return True
     if isinstance(stmt, (ir.For, ir.If, ir.Let)):

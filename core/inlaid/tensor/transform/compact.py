@@ -1,4 +1,4 @@
-"""Shrinks buffers to the part that is live at a time."""
+"""Shrinks buffers to the part that is live at any one time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Move allocations into the innermost loop around all uses, and shrink them to what one iteration of the loops around accesses.
+    """Move allocations into the innermost loop around all uses, and shrink them to the elements that one iteration accesses.
 
         alloc t[64]: for i in 16: { for j in 4: t[4*i + j] = ...; for j in 4: ... = t[4*i + j] }
     becomes
@@ -41,11 +41,11 @@ def compact(stmt: ir.Stmt) -> ir.Stmt:
 
 
 def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
-    """Move the allocation as deep into `body` as all uses allow. In a memory scope, statements before the first and after the last
-    use are left out as well, since they may become separate kernels.
+    """Move the allocation as deep into `body` as all uses allow. In a memory scope, it also excludes the statements before the
+    first use and after the last, since these may become separate kernels.
 
-    It moves into a loop only if every iteration writes each element before reading it, so that no value is carried over.
-    """
+    The allocation moves into a loop only if every iteration writes each element before reading it, so that no value is carried
+    over."""
     match body:
         case ir.Seq(stmts=stmts):
             users = [index for index, item in enumerate(stmts) if touches(item, buffer)]
@@ -65,13 +65,13 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
 
 
 def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a buffer's allocation in a statement contains thread loops, which cannot share main memory allocated there."""
+    """Test whether a buffer is allocated around thread loops in a statement. They cannot share main memory allocated there."""
     found = [node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc) and node.buffer.name == buffer.name]
     return any(isinstance(node, ir.For) and node.over_threads for alloc in found for node in ir.walk_stmts(alloc.body))
 
 
 def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a statement writes everything that it accesses of a buffer before reading any of it."""
+    """Test whether a statement writes each element of a buffer before it reads it."""
     read, written = touched(stmt, buffer)
     if not written or not _writes_first(stmt, buffer):
         return False
@@ -83,7 +83,7 @@ def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether the first use of a buffer in a statement is an unconditional store to it that does not read it."""
+    """Test whether the first use of a buffer in a statement is an unconditional store that does not read the buffer."""
     match stmt:
         case ir.Seq(stmts=stmts):
             first = next((item for item in stmts if touches(item, buffer)), None)
@@ -138,7 +138,7 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
 
 
 def _union(boxes: tuple[Box, ...], axis: int) -> tuple[arith.Expr, int] | None:
-    """The first index and the extent that cover boxes along an axis; None unless extents and distances are constant."""
+    """Return the first index and the extent that cover boxes along an axis; None unless extents and distances are constant."""
     base = boxes[0][axis][0]
     low = high = 0
     for box in boxes:

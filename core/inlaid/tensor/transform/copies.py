@@ -3,7 +3,7 @@
 An element's offset in either buffer is a sum over dimensions of a stride times an index. Dimensions contiguous in both buffers are
 merged. If both buffers have the same innermost dimension, rows are copied. Otherwise tiles ("squares") of the two innermost
 dimensions are copied, one target vector per source column, so that whole cache lines are read and written. Axes split into blocks
-have static extents; all others may be symbolic.
+have static extents; all other axes may be symbolic.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from inlaid.types import DType, Layout
 SQUARE = 16
 """Maximum side of a square, in elements: with 4-byte elements a side is a cache line, and 16 vectors are half of 32 registers."""
 SMALLEST = 4
-"""Minimum side of a square that is worthwhile."""
+"""Minimum side of a square. Smaller squares are not worth the code."""
 LINE = 64
 """Maximum vector size in bytes."""
 PATCH = 8
-"""Side of a patch in squares. Patches are copied one after another: distant rows compete for the same cache sets, and partly used
-cache lines must stay resident until the next square uses the rest."""
+"""Side of a patch, in squares. Patches are copied one after another: distant rows compete for the same cache sets, and a partly
+used cache line must stay resident until the next square uses the rest of it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of an axis: its extent, its stride in elements, and its dimension in the buffer."""
+    """A factor of an axis: its extent, its stride in elements, and the buffer dimension that contains it."""
 
     extent: Dim
     step: Dim
@@ -49,8 +49,8 @@ class _Piece:
 def copy_dimensions(
     shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None
 ) -> list[Dimension] | None:
-    """The dimensions of a copy of a tensor from one layout to another, outermost in the target first. `perm` permutes axes (target
-    axis k is source axis perm[k]). None where blocks do not divide an axis or each other."""
+    """Return the dimensions of a copy of a tensor from one layout to another, in the target's order, outermost first. `perm`
+    permutes axes (target axis k is source axis perm[k]). None if a block does not divide its axis, or two blocks each other."""
     order = list(perm) if perm is not None else list(range(len(shape)))
     moved = [shape[axis] for axis in order]
     if source.pads(tuple(shape)) or target.pads(tuple(moved)):
@@ -60,8 +60,8 @@ def copy_dimensions(
 
 
 def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimension] | None:
-    """Split the pieces of every axis in source and target to common extents, in the target's order; None where they do not divide
-    each other."""
+    """Split the pieces of every axis in source and target to common extents, in the target's order; None if the extents of two
+    pieces do not divide each other."""
     found: list[tuple[int, Dimension]] = []
     for ours, theirs in zip(reads, writes, strict=True):
         a, b = list(ours), list(theirs)
@@ -84,7 +84,7 @@ def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimen
 
 
 def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_Piece]]:
-    """For each axis, its dimensions in the buffer, outermost first, without those of extent 1."""
+    """Return, for each axis, its pieces in the buffer, outermost first. Pieces of extent 1 are omitted."""
     dims = layout.shape(tuple(shape))
     steps = [arith.product(dims[place + 1 :]) for place in range(len(dims))]
     pieces = [[_Piece(dims[axis], steps[axis], axis)] for axis in range(len(shape))]
@@ -96,8 +96,8 @@ def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_Piece]]:
 def padded_program(
     name: str, dtype: DType, shape: Sequence[Dim], source: Layout, target: Layout, threads: int = 1
 ) -> ir.LoopProgram | None:
-    """Build a kernel that copies a tensor between layouts that pad one axis (either or both): whole blocks, the partial last block,
-    then zeros in the target's padding. None for other layouts."""
+    """Build a kernel that copies a tensor between layouts, one or both of which pad the same axis. It copies whole blocks, then the
+    partial last block, then fills the target's padding with zeros. None for other layouts."""
     sides = (source, target)
     padded = {axis for layout in sides for axis, _ in layout.blocks if layout.pads(tuple(shape))}
     if len(padded) != 1 or any(len(layout.blocks) > 1 for layout in sides):
@@ -129,7 +129,7 @@ def _size(shape: Sequence[Dim], layout: Layout) -> Dim:
 
 
 def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[_Piece]], Dim]:
-    """The pieces of a contiguous range of an axis, and its offset. The range covers whole blocks, or a part of one."""
+    """Return the pieces of a contiguous range of an axis, and its offset. The range is whole blocks, or a part of one block."""
     dims = layout.shape(tuple(shape))
     factor = dict(layout.blocks).get(axis, 1)
     outer = arith.product(dims[axis + 1 :])
@@ -142,7 +142,7 @@ def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: in
 
 
 def _zeros(pieces: list[list[_Piece]], start: Dim, target: ir.Buffer) -> ir.Stmt:
-    """Loops that fill a part of a buffer with zeros."""
+    """Build loops that fill a part of a buffer with zeros."""
     place = arith.wrap(start)
     loops: list[tuple[arith.Var, Dim]] = []
     for piece in (piece for each in pieces for piece in each):
@@ -171,7 +171,7 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
 
 
 def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
-    """Merge dimensions that are contiguous in both buffers, and drop those of extent 1."""
+    """Merge dimensions that are contiguous in both buffers, and drop dimensions of extent 1."""
     found: list[Dimension] = []
     for dim in (dim for dim in dims if dim.extent != 1):
         last = found[-1] if found else None
@@ -183,12 +183,12 @@ def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
 
 
 def _same(step: Dim, inner: Dim, extent: Dim) -> bool:
-    """Whether a stride equals the size of an inner dimension."""
+    """Test whether a stride equals the size of an inner dimension."""
     return arith.simplify(step - arith.mul(inner, extent)) == arith.ZERO
 
 
 def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> list[ir.Stmt]:
-    """Loops that copy from and to the given offsets. An extent that squares do not divide is split in two."""
+    """Build loops that copy from offset `read` to offset `write`. An extent that squares do not divide is split in two."""
     row = next((place for place, dim in enumerate(dims) if dim.target == 1), None)
     column = next((place for place, dim in enumerate(dims) if dim.source == 1), None)
     if row is None or column is None:
@@ -216,8 +216,8 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: 
 
 
 def _side(extent: Dim, limit: int) -> int:
-    """The largest side of a square, a power of two, that fits into an extent. A symbolic extent is assumed to fit the limit; its
-    remainder uses the smallest squares, to keep the number of nests low."""
+    """Return the largest side of a square, a power of two, that fits into an extent. A symbolic extent is assumed to reach the
+    limit; its remainder uses the smallest squares, to limit the number of nests."""
     if isinstance(extent, int):
         return 1 << max(extent.bit_length() - 1, 0)  # 1 for an empty buffer
     _, most = arith.bounds(extent)
@@ -225,7 +225,7 @@ def _side(extent: Dim, limit: int) -> int:
 
 
 def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> ir.Stmt:
-    """Loops over all dimensions, in squares where `sides` has one, around the copy of a square, row or element."""
+    """Build loops over all dimensions, in squares if `sides` has one, around the copy of a square, row or element."""
     from_, to = arith.wrap(read), arith.wrap(write)
     loops: list[tuple[arith.Var, Dim]] = []
     inner: list[tuple[arith.Var, Dim]] = []
@@ -269,7 +269,7 @@ def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buff
 
 
 def _patch(count: Dim, threads: int) -> int:
-    """The side of a patch, in squares, out of `count`: if possible such that all threads get the same number of patches."""
+    """Return the side of a patch, in squares, out of `count`. If possible, all threads get the same number of patches."""
     if not isinstance(count, int):
         most = arith.bounds(count)[1]
         return 1 if most is not None and most <= PATCH else PATCH

@@ -1,4 +1,4 @@
-"""Shares divisions by symbolic numbers between neighbours, and hoists them out of loops."""
+"""Shares divisions by symbolic numbers between nearby dividends, and hoists the divisions out of loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Division = arith.FloorDiv | arith.FloorMod
 
 
 def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Compute quotients and remainders by symbolic numbers at the start of the loop that they depend on. Compilers do not hoist a
+    """Compute quotients and remainders by symbolic numbers in the outermost loop that has their operands. Compilers do not hoist a
     division out of a loop that may run zero times:
 
         for p: for q: a[p // n, q]    becomes    for p: let d = p // n: for q: a[d, q]
@@ -35,7 +35,7 @@ def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 class _Divisions(Rewriter):
-    """Replaces divisions by non-constant numbers, inner ones first, and records whether there were any."""
+    """Replaces divisions by non-constant numbers, inner divisions first, and records whether there were any."""
 
     divides = False
 
@@ -53,7 +53,7 @@ class _Divisions(Rewriter):
 
 
 class _Sharing(_Divisions):
-    """Derives divisions from each other. Indices are already simplified by the ranges of loops, so those are not needed here."""
+    """Derives divisions from each other. Ignores loop ranges, since indices are already simplified by them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ class _Sharing(_Divisions):
 
 
 class _Hoisting(_Divisions):
-    """Binds divisions to variables in the innermost loop (or binding) whose variable they read. Each statement is rebuilt once, by
-    the rewriter of the loop around it. `around` is the rewriter of the enclosing loop; None at the top level."""
+    """Binds each division to a variable, inside the innermost loop or binding whose variable it reads. Each statement is rebuilt
+    once, by the rewriter of the loop around it. `around` is the rewriter of the enclosing loop; None at the top level."""
 
     def __init__(self, loop: arith.Var | None = None, around: _Hoisting | None = None) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class _Hoisting(_Divisions):
         return super().stmt(stmt)
 
     def body(self, stmt: ir.Stmt) -> ir.Stmt:
-        """Rewrite the body of a loop or binding, and bind in it the divisions that depend on its variable."""
+        """Rewrite the body of a loop or binding, and bind inside it the divisions that depend on its variable."""
         body = self.stmt(stmt)
         for value, variable in reversed(self._values.items()):
             body = ir.Let(variable, ir.Index(dtype("int64"), value), body)

@@ -1,4 +1,4 @@
-"""Merges programs that are equal up to integer constants into one program that takes these as sizes."""
+"""Merges programs that differ only in integer constants into one program that takes the constants as sizes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from inlaid.tensor.analysis.ranges import INT32
 from inlaid.tensor.transform.rewrite import Rewriter
 
 _KEPT = ("div", "mod")
-"""Operations whose constants are kept: division by a constant is strength-reduced to a multiplication."""
+"""Operations whose constants stay in the program: division by a constant is strength-reduced to a multiplication."""
 
 
 @dataclass(frozen=True)
 class General:
-    """A program that is equivalent to each of its members for some values of its last `sizes`. `members` maps the number of each
-    member to these values."""
+    """A program that replaces several member programs. Its last inputs are `sizes`. `members` maps the number of each member to the
+    values of these sizes for which the program is equivalent to it."""
 
     program: ir.LoopProgram
     members: Mapping[int, tuple[int, ...]]
 
 
 def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
-    """Group programs that are equal up to signed integers, in the order of the groups' first members. At most `most` integers may
-    differ within a group; they occur as constants in values or as arguments of intrinsics: zero points, multipliers, shifts.
-    Shapes, extents and indices are equal, so the loops run as fast as before. Linear in the total size of the programs."""
+    """Group programs that differ only in signed integers, in the order of the groups' first members. At most `most` integers may
+    differ in a group: constants in values, or arguments of intrinsics (zero points, multipliers, shifts). Shapes, extents and
+    indices are equal, so the loops run as fast as before. Takes time linear in the total size of the programs."""
     groups: dict[str, list[tuple[int, _Opened]]] = {}
     for number, program in enumerate(programs):
         opened = _Opened(program)
@@ -51,7 +51,7 @@ def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
 
 
 class _Opened:
-    """A program whose integers are replaced by holes, one per occurrence, and the integers in order."""
+    """A program whose integers are replaced by holes, one per occurrence, and these integers in order."""
 
     def __init__(self, program: ir.LoopProgram) -> None:
         self.values: list[int] = []
@@ -83,7 +83,7 @@ def _hole(number: int) -> arith.SizeVar:
 
 
 def _constant(node: ir.Expr) -> ir.Expr | None:
-    """Convert a hole that was filled with a constant to a constant value."""
+    """Convert a hole filled with a constant to a constant value; None for other nodes."""
     match node:
         case ir.Index(index=arith.Const(value=value), dtype=of) if of.kind == "int":
             return ir.const(value, of)

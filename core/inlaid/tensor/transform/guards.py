@@ -1,4 +1,4 @@
-"""Minimises the evaluation of guards: hoists them out of loops, and nests them where one implies another."""
+"""Reduces the evaluation of guards: hoists guards out of loops, and nests a guard in another one that it implies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, mapped, truth
 
 RUN = 4
-"""Rows of a tile that may end at any row: specialised loops for 1, 2, 3 and 4 rows take ten rows of code."""
+"""Maximum number of rows per specialised loop for a truncated tile: loops for 1, 2, 3 and 4 rows take ten rows of code."""
 
 
 def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Hoist guards out of loops that they do not depend on, and nest each guard in the preceding one if it implies it.
+    """Hoist guards out of loops that they do not depend on. A guard that implies the preceding guard is nested in it.
 
         for j in 2, vectorised: if r < n: a; for j in 2, vectorised: if r + 1 < n: b; if r + 2 < n: c
     becomes
@@ -30,11 +30,11 @@ def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def free_registers(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Compute values in registers speculatively, without their guards, where the register has no other store:
+    """Compute values in registers speculatively, without their guards, if the register has no other store:
 
         for i in 4, unrolled: if 4*t + i < n: r[i] = a[i] + b[i]    becomes    for i in 4, unrolled: r[i] = a[i] + b[i]
 
-    where `a` and `b` are registers too. Readers of `r[i]` are guarded themselves, and a branch around a few additions costs more
+    Here `a` and `b` are registers too. Statements that read `r[i]` have guards, and a branch around a few additions costs more
     than the additions. The program must have no blocks.
     """
     stores = Counter(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))
@@ -59,7 +59,7 @@ def _without_guards(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds)
 
 
 def _is_speculatable(value: ir.Expr) -> bool:
-    """Whether a value may be computed speculatively: it is floating-point arithmetic on registers."""
+    """Test whether a value may be computed speculatively, which requires that it is floating-point arithmetic on registers."""
 
     def alone(node: ir.Expr) -> bool:
         match node:
@@ -75,7 +75,7 @@ def _is_speculatable(value: ir.Expr) -> bool:
 
 
 def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> bool:
-    """Whether indices are in bounds regardless of guards."""
+    """Test whether indices are in bounds even if no guard holds."""
     return all(
         analyzer.prove(arith.logical_and(arith.compare("<=", 0, index), arith.compare("<", index, extent)))
         for index, extent in zip(indices, buffer.shape, strict=True)
@@ -83,7 +83,7 @@ def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Ex
 
 
 class _Nesting:
-    """The pass, with memoised analysis of conditions."""
+    """The pass `nest_guards`, with memoised analysis of conditions."""
 
     def __init__(self) -> None:
         self._known: dict[arith.Expr, list[tuple[arith.Expr, int]]] = {}
@@ -108,7 +108,7 @@ class _Nesting:
         return stmt
 
     def _nested(self, stmts: Sequence[ir.Stmt]) -> list[ir.Stmt]:
-        """Nest into each guarded statement the following ones whose guards imply its guard."""
+        """Nest into each guarded statement those following statements whose guards imply its guard."""
         found: list[ir.Stmt] = []
         place = 0
         while place < len(stmts):
@@ -129,20 +129,20 @@ class _Nesting:
         return found
 
     def _implies(self, condition: arith.Expr, other: arith.Expr) -> bool:
-        """Whether one condition implies another, judging by comparisons of sums."""
+        """Test whether one condition implies another, by comparing the sums in their conjuncts."""
         mine, theirs = self._limits(condition), self._limits(other)
         return all(any(rest == wanted and least <= limit for rest, limit in mine) for wanted, least in theirs)
 
     def _limits(self, condition: arith.Expr) -> list[tuple[arith.Expr, int]]:
-        """The conjuncts of a condition as pairs with the meaning `rest + number < 0`; for any other conjunct, the conjunct and
-        0."""
+        """Split a condition into one pair (rest, number) per conjunct, which means `rest + number < 0`. A conjunct of another form
+        gives (conjunct, 0)."""
         if condition not in self._known:
             self._known[condition] = list(map(_limit, conjuncts(condition)))
         return self._known[condition]
 
 
 def _guard(stmt: ir.Stmt) -> arith.Expr | None:
-    """The condition of a guard (an `if` without `else`); None for other statements, or if the condition reads data."""
+    """Return the condition of a guard (an `if` without `else`); None for other statements, or if the condition reads data."""
     match stmt:
         case ir.If(condition=ir.Index(index=condition), otherwise=None) if not arith.reads_data(condition):
             return condition
@@ -181,7 +181,7 @@ def _limit(part: arith.Expr) -> tuple[arith.Expr, int]:
 
 
 def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
-    """Split the guard of a loop's body into the conjuncts that do not depend on the loop, and the loop with the rest."""
+    """Split the guard of a loop's body. Returns the conjuncts independent of the loop, and the loop guarded by the others."""
     condition = _guard(loop.body)
     if condition is None:
         return arith.ONE, loop
@@ -192,7 +192,7 @@ def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
 
 
 _Levels = list[tuple[arith.Expr, tuple[ir.Stmt, ...]]]
-"""Parts of a loop's body, in order, each with the condition under which it runs, which implies that of the previous part."""
+"""Consecutive parts of a loop's body, each with the condition under which it runs. Each condition implies the previous one."""
 
 
 def _unswitched(loop: ir.For) -> ir.Stmt:
@@ -231,12 +231,12 @@ def _levels(loop: ir.For) -> _Levels:
 
 
 def _is_flat(stmt: ir.Stmt) -> bool:
-    """Whether a statement belongs to an unrolled tile: a vector, or a hint."""
+    """Test whether a statement belongs to an unrolled tile: a vector, or a hint."""
     return isinstance(stmt, (ir.Intrinsic, ir.Store)) or (isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED)
 
 
 def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
-    """Build the loops over the levels; None where later levels may depend on the first ones."""
+    """Build the loops over the levels; None if levels after the first ones may depend on them."""
 
     def over(count: int) -> ir.Stmt:
         return replace(loop, body=joined(*(stmt for _, stmts in levels[:count] for stmt in stmts)))
@@ -258,7 +258,7 @@ def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
 
 
 def _independent(first: _Levels, others: _Levels) -> bool:
-    """Whether neither group of statements stores elements that the other one accesses."""
+    """Test whether neither group of levels stores elements that the other group accesses."""
     written, read = _accesses(first)
     stored, loaded = _accesses(others)
     pairs = [(a, b) for a in written for b in (*stored, *loaded)] + [(a, b) for a in stored for b in read]
@@ -269,7 +269,7 @@ _Access = tuple[ir.Buffer, tuple[arith.Expr, ...]]
 
 
 def _accesses(levels: _Levels) -> tuple[set[_Access], set[_Access]]:
-    """The elements that statements store, and those that they load."""
+    """Return two sets: the elements that the statements of the levels store, and the elements that they load."""
     written: set[_Access] = set()
     read: set[_Access] = set()
     for stmt in (inner for _, stmts in levels for root in stmts for inner in ir.walk_stmts(root)):
@@ -280,13 +280,13 @@ def _accesses(levels: _Levels) -> tuple[set[_Access], set[_Access]]:
 
 
 def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
-    """Whether indices never coincide, because constants in them differ."""
+    """Test whether two index tuples always differ, because their constants differ."""
     return any(isinstance(x, arith.Const) and isinstance(y, arith.Const) and x != y for x, y in zip(a, b, strict=True))
 
 
 def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
-    """The vectorised loop of a (possibly guarded) statement whose lanes the end of the data may truncate, and the condition under
-    which its first lane runs; None for other statements."""
+    """Return a statement's vectorised loop if the end of the data may truncate it, and the condition under which its first lane
+    runs. The statement may be guarded. None for other statements."""
     loop = stmt.then if isinstance(stmt, ir.If) and _guard(stmt) is not None else stmt
     if not isinstance(loop, ir.For) or loop.kind is not ir.ForKind.VECTORIZED:
         return None
@@ -299,7 +299,7 @@ def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
 
 
 def _guard_first_lane(stmt: ir.Stmt) -> ir.Stmt:
-    """Guard a vector that may be truncated by the condition that its first lane runs."""
+    """Guard a vector that may be truncated by the condition under which its first lane runs."""
     cut, condition = _truncated_vector(stmt), _guard(stmt)
     if cut is None:
         return stmt

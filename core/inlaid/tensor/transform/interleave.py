@@ -1,8 +1,8 @@
 """Interleaves kernels that pass buffers to each other into one kernel, which needs only windows of these buffers.
 
 Each kernel is a sequence of steps: the statements of its body, or the iterations of its outermost loops. A step of the last kernel
-runs as soon as its operands are ready; the other kernels run just as many steps as that requires. The resulting order becomes
-periodic, and is a loop again:
+runs as soon as its operands are ready; the other kernels run only the steps that produce these operands. The resulting order
+becomes periodic, so that it can be written as a loop:
 
     for y: for x: t[y, x] = a(in, y, x)                    for x: t[0, x] = a(in, 0, x)
     for y: for x: out[y, x] = b(t[y .. y + 1, x])          for y:
@@ -10,7 +10,7 @@ periodic, and is a loop again:
                                                                for x: out[y, x] = b(t[0 .. 1, x])
                                                                for x: t[0, x] = t[1, x]
 
-A passed buffer thus needs only a window, which advances with every iteration of the loop: the part still to be read moves to its
+A passed buffer thus needs only a window, which advances with every iteration of the loop: elements still to be read move to its
 beginning. Indices stay linear in the loops. Image kernels run row by row with line buffers between them. The window is what
 Ragan-Kelley et al., "Halide" (PLDI 2013), call a sliding window with folded storage.
 """
@@ -32,7 +32,7 @@ __all__ = ["Interleaved", "Member", "interleave"]
 
 @dataclass(frozen=True)
 class Interleaved:
-    """A kernel made of several, and the numbers of the buffers that it is called on. Its last outputs are the one-dimensional
+    """A kernel that combines several kernels, and the numbers of the buffers passed to it. Its last outputs are the one-dimensional
     windows of the passed buffers."""
 
     program: ir.LoopProgram
@@ -41,8 +41,8 @@ class Interleaved:
 
 
 def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> Interleaved | None:
-    """Interleave the members, given in a valid order, into one kernel. Each `passed` buffer is written by one member and read only
-    by later ones; the other outputs of members before the last are not read. None where a member is not made of plain loops over
+    """Interleave the members, given in a valid order, into one kernel. Each buffer in `passed` is written by one member and read
+    only by later members; other outputs of members before the last one are not read. None if a member is not plain loops over
     static sizes, or the order does not become periodic."""
     if any(member.program.defines or member.program.sizes or member.program.updates for member in members):
         return None
@@ -80,7 +80,7 @@ class _Printer:
         self._inputs, self._outputs = inputs, outputs
 
     def program(self) -> Interleaved:
-        """The kernel, and the buffers that it is called on."""
+        """Build the kernel, and list the buffers that it is called on."""
         windows = self._windows.values()
         count = self._plan.count
         before = [self._once(piece, 0) for iteration, piece in self._plan.order if iteration < 0]
@@ -100,7 +100,7 @@ class _Printer:
         return Interleaved(simplify_program(program), tuple(number for number, _ in self._inputs), (*self._outputs, *self._windows))
 
     def _once(self, piece: Piece, iteration: int) -> ir.Stmt:
-        """The code of a piece that runs in a single iteration."""
+        """Build the code of a piece that runs in a single iteration."""
         segment = self._tapes[piece.tape].segments[piece.segment]
         if segment.var is None:
             return self._moved_to(piece.tape, segment, {}, arith.wrap(iteration))
@@ -109,7 +109,7 @@ class _Printer:
         return ir.For(var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: at}, arith.wrap(iteration)))
 
     def _track(self, track: Track) -> ir.Stmt:
-        """The code of a track, guarded where some iterations have nothing or only a part of it to run."""
+        """Build the code of a track, guarded if some iterations run none or only part of it."""
         segment = self._tapes[track.tape].segments[track.segment]
         assert segment.var is not None
         spans = [track.span(iteration, segment.count) for iteration in range(self._plan.count)]
@@ -130,7 +130,7 @@ class _Printer:
         return guarded(body, inside)
 
     def _moved_to(self, place: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr) -> ir.Stmt:
-        """The body of a segment of a member in an iteration, with passed buffers replaced by windows."""
+        """Build the body of a member's segment in one iteration, with passed buffers replaced by windows."""
         bases = {
             buffer: (self._windows[number].buffer, self._windows[number].at(iteration))
             for buffer, number in self._tapes[place].buffers.items()
@@ -144,7 +144,7 @@ _Bases = Mapping[ir.Buffer, tuple[ir.Buffer, arith.Expr]]
 def _over_windows(
     stmt: ir.Stmt, variables: Mapping[arith.Expr, arith.Expr], params: Mapping[ir.Buffer, ir.Buffer], bases: _Bases
 ) -> ir.Stmt:
-    """Redirect the accesses of a statement to windows. `bases` gives the window of a buffer and the element where it begins."""
+    """Redirect the accesses of a statement to windows. `bases` maps a buffer to its window and the window's first element."""
 
     def place(buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> tuple[ir.Buffer, arith.Expr]:
         window, base = bases[buffer]

@@ -1,4 +1,4 @@
-"""Split a fork-join program into kernels and the host program that launches them."""
+"""Splits a fork-join program into kernels and the host program that launches them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _INT64 = dtype("int64")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel in SPMD form. `grid` and `threads` are the extents of the block and thread axes, outermost first, over sizes and
-    host loop variables; `program` takes the latter as scalars after its other inputs. `offsets` are byte offsets of buffers in the
-    memory of threads, blocks and device."""
+    """A kernel in SPMD form. `grid` and `threads` are the extents of the block and thread axes, outermost first, in terms of sizes
+    and host loop variables. `program` takes the host loop variables as scalars after its other inputs. `offsets` are byte offsets
+    of buffers in the memory of threads, blocks and device."""
 
     program: ir.LoopProgram
     grid: Mapping[str, arith.Expr]
@@ -33,8 +33,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """A program split into host and kernels. In `host`, a launch is an intrinsic with the kernel's name on whole buffers; its
-    semantics is the kernel's program, which preserves elements that it does not write."""
+    """A program split into host and kernels. In `host`, a launch is an intrinsic with the kernel's name on whole buffers. Its
+    semantics is the kernel's program. Elements that the kernel does not write are preserved."""
 
     host: ir.LoopProgram
     kernels: Mapping[str, Kernel]
@@ -49,11 +49,11 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), with the buffers of blocks
     and threads around it. Statements next to such nests become a kernel of one thread. Serial loops and branches around nests stay
-    on the host, which knows sizes but not data. Kernels load the sizes that the program itself computes from their buffers, and
-    launches must not depend on such sizes. A program that computes sizes and has no threads is one kernel. The program must have
+    on the host, which knows sizes but not data. A size that the program computes is loaded by kernels from the size's buffer, and
+    launches must not depend on it. A program that computes sizes and has no threads is one kernel. The program must have
     no blocks or virtual threads.
 
-    Raises `ScheduleError` if a launch depends on data or on a computed size, and where `to_spmd` or `places` does.
+    Raises `ScheduleError` if a launch depends on data or on a computed size, or if `to_spmd` or `places` raises it.
     """
     return _Splitter(program, scopes, subgroup).split()
 
@@ -75,14 +75,14 @@ class _Splitter:
         return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
 
     def _single_kernel(self) -> Launches:
-        """Make the whole program a kernel of one thread."""
+        """Make a kernel of one thread from the whole program."""
         program = replace(self._program, name=f"{self._program.name}_0")
         access = tuple(semantic_access(program))
         body = ir.Intrinsic(program.name, tuple(map(whole, program.params)), access)
         return Launches(replace(self._program, body=body), {program.name: Kernel(program, {}, {}, self._offsets)})
 
     def _host(self, stmt: ir.Stmt) -> ir.Stmt:
-        """Host program of a statement, with its kernels replaced by launches."""
+        """Build the host program of a statement, with kernels replaced by launches."""
         if not _has_threads(stmt):
             return self._launch(stmt)
         match stmt:
@@ -107,7 +107,7 @@ class _Splitter:
         return self._launch(stmt)
 
     def _launch(self, stmt: ir.Stmt) -> ir.Stmt:
-        """Make a kernel of a statement; returns the intrinsic that launches it, or an empty Seq if it writes nothing."""
+        """Make a kernel of a statement. Returns the intrinsic that launches the kernel, or an empty Seq if it writes nothing."""
         name = f"{self._program.name}_{len(self._kernels)}"
         own = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
         touched = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in accesses_of(node)]
@@ -139,7 +139,7 @@ class _Splitter:
         return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in given))
 
     def _defines(self, stmt: ir.Stmt, params: Sequence[ir.Buffer]) -> tuple[tuple[arith.SizeVar, ir.Buffer], ...]:
-        """Computed sizes that a statement or the shapes of its buffers read."""
+        """Return the computed sizes that a statement or the shapes of its buffers read, with the buffers that hold them."""
         shapes = (arith.free_vars(dim) for buffer in params for dim in buffer.shape)
         used = frozenset().union(*shapes, *(frozenset(_variables(node)) for node in ir.walk_stmts(stmt)))
         return tuple((size, buffer) for size, buffer in self._program.defines if size in used)
@@ -158,7 +158,7 @@ def _has_threads(stmt: ir.Stmt) -> bool:
 
 
 def _variables(stmt: ir.Stmt) -> Iterator[arith.Expr]:
-    """Yield the variables of a statement's own operands."""
+    """Yield the variables in a statement's operands, without its substatements."""
     values, indices = ir.statement_operands(stmt)
     for used in (*map(ir.free_vars, values), *map(arith.free_vars, indices)):
         yield from used

@@ -28,14 +28,14 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
 
 
 def used_by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
-    """Whether an intrinsic accesses parameter number `place`."""
+    """Test whether an intrinsic accesses parameter number `place`."""
     own, stmts = program.params[place], ir.walk_stmts(program.body)
     return any(isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in stmts)
 
 
 def as_slice(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
-    """Make a parameter a slice of a longer buffer, starting at index `first` of dimension `axis`, whose extent becomes `extent`.
-    The program must have no blocks, and no intrinsic may access the parameter.
+    """Replace a parameter by a slice of a longer buffer. The slice starts at index `first` of dimension `axis`, which gets
+    `extent`. The program must have no blocks, and no intrinsic may access the parameter.
 
         for n, c in 4: b[n, c] = ...    becomes    for n, c in 4: b[n, c + first] = ...
     """
@@ -56,8 +56,8 @@ def as_slice(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, e
 
 
 def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout, threads: int = 1) -> ir.LoopProgram:
-    """Build a kernel that copies a tensor from one layout to another. Where an axis split into blocks is symbolic, its loops follow
-    the target layout."""
+    """Build a kernel that copies a tensor from one layout to another. If a blocked axis has a symbolic extent, the kernel's loops
+    iterate in the order of the target layout."""
     if dtype.bits >= 8:
         dims = copy_dimensions(shape, source, target)
         program = copy_program("relayout", dtype, dims, threads) if dims is not None else None

@@ -4,8 +4,8 @@ A narrow type is represented by its carrier, the unsigned integer of the same st
 types by buffers of carriers, and conversions, the main operation on narrow values besides moves, by bit arithmetic. Any other
 arithmetic on narrow types is done in float32 (int8 for integers) and rounded once.
 
-Conversions round half to even. Above the largest finite value they give infinity if the type has one, else NaN if it has one, else
-the largest value, as `ml_dtypes` does.
+Conversions round half to even. A value above the largest finite value becomes infinity if the type has infinity, else NaN if the
+type has NaN, else the largest value, as in `ml_dtypes`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
 
 
 def carrier(of: DType) -> DType:
-    """The type that represents a narrow type's values."""
+    """Return the carrier that represents a narrow type's values: the unsigned integer of the same storage size."""
     if of.name in NARROW_INTEGERS:
         return INT8 if of.kind == "int" else UINT8
     return dtype(f"uint{of.bytes * 8}")
@@ -66,7 +66,7 @@ def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozens
     bits.
 
     For the floats in `converted`, the processor has instructions to convert from and to float32: these conversions are kept, with
-    bitcasts from and to the carrier. Returns the same object when there is nothing to do. Mathematical functions of narrow types
+    bitcasts from and to the carrier. Returns the same object if nothing changes. Mathematical functions of narrow types
     must already be expanded.
     """
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
@@ -156,7 +156,7 @@ class _Legaliser(Rewriter):
 
 
 def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same operation on operands of another type."""
+    """Rebuild an operation on operands of another type."""
     match expr:
         case ir.Binary(op=op):
             return binary(op, *args)
@@ -168,7 +168,7 @@ def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def code_of(value: float | int | bool, of: DType) -> int:
-    """The carrier's value that encodes a constant of a narrow type."""
+    """Return the carrier's value that encodes a constant of a narrow type."""
     if not of.is_float:
         return int(value)
     with np.errstate(all="ignore"):
@@ -232,7 +232,7 @@ def encode(value: Expr, of: DType) -> Expr:
 
 
 def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
-    """Encode as the nearest power of two, rounding ties up from 2 ** -127 on, as ml_dtypes does; non-positive values become NaN."""
+    """Encode a float32 as the nearest power of two. Ties from 2 ** -127 on round up, as in ml_dtypes. Values <= 0 become NaN."""
     code = (bits + 0x400000) >> 23
     code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
     bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)

@@ -1,4 +1,4 @@
-"""Plans the loop in which kernels that pass buffers to each other run as one kernel, step by step."""
+"""Plans a loop that runs several kernels, which pass buffers to each other, step by step as one kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError, accesses
 
 LONGEST = 16
-"""Maximum number of pieces in a repeating order; beyond that, the growth in code outweighs the memory saved."""
+"""Maximum number of pieces in a repeating order. Longer orders add more code than the memory they save is worth."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Member:
 
 @dataclass(frozen=True)
 class ByteAccess:
-    """The bytes of a buffer that a step accesses: [low, high) in iteration 0, advancing by `step` per iteration."""
+    """The bytes of a buffer that a step accesses: [low, high) in iteration 0; both advance by `step` per iteration."""
 
     number: int
     low: int
@@ -35,18 +35,18 @@ class ByteAccess:
     step: int
 
     def lowest(self, start: int, end: int) -> int:
-        """The first byte accessed in iterations [start, end)."""
+        """Return the first byte accessed in iterations [start, end)."""
         return max(0, self.low + self.step * (start if self.step >= 0 else end - 1))
 
     def highest(self, start: int, end: int) -> int:
-        """The end (exclusive) of the bytes accessed in iterations [start, end)."""
+        """Return the end (exclusive) of the bytes accessed in iterations [start, end)."""
         return self.high + self.step * (start if self.step < 0 else end - 1)
 
 
 @dataclass(frozen=True)
 class Segment:
     """A sequence of steps: the iterations of a loop over `var`, or a single statement if `var` is None. `local` maps the buffers
-    allocated around it to their replacements in the combined kernel."""
+    that are allocated around the segment to their replacements in the combined kernel."""
 
     var: arith.Var | None
     body: ir.Stmt
@@ -56,7 +56,7 @@ class Segment:
 
 
 class Tape:
-    """A member as a sequence of steps. `sizes` maps the numbers of the passed buffers that it accesses to their sizes in bytes."""
+    """A member as a sequence of steps. `sizes` maps the numbers of the passed buffers that it accesses to sizes in bytes."""
 
     def __init__(self, member: Member, passed: Sequence[int]) -> None:
         program = member.program
@@ -70,7 +70,7 @@ class Tape:
         self._later = {number: self._suffixes(number) for number in self.sizes}
 
     def first_touched(self, number: int, segment: int, at: int) -> float:
-        """The first byte of a buffer that is accessed from a step on; infinity if none is."""
+        """Return the first byte of a buffer that is accessed in or after step `at` of a segment; infinity if none is accessed."""
         if segment == len(self.segments):
             return math.inf
         here = self.segments[segment]
@@ -110,7 +110,7 @@ class Tape:
 
 
 def _steps(stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Iterator[tuple[ir.Stmt, Mapping[ir.Buffer, ir.Buffer]]]:
-    """The statements in order, with the buffers allocated around each."""
+    """Iterate over the statements in order, each with the buffers allocated around it."""
     match stmt:
         case ir.Seq(stmts=stmts):
             for item in stmts:
@@ -133,7 +133,7 @@ def _bytes(buffer: ir.Buffer) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """`count` iterations of a segment of a member, beginning with `start`."""
+    """A part of a member's segment: `count` iterations, beginning with iteration `start`."""
 
     tape: int
     segment: int
@@ -146,7 +146,7 @@ class Piece:
 
 
 class _Walk:
-    """The progress of all members: the current segment of each, and the iteration in it."""
+    """The progress of all members: the current segment of each member, and the iteration within that segment."""
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         self._tapes = tapes
@@ -155,12 +155,12 @@ class _Walk:
         self._sizes = {number: size for tape in tapes for number, size in tape.sizes.items()}
 
     def _written(self, number: int) -> float:
-        """The number of leading bytes of a buffer that are written."""
+        """Return the number of leading bytes of a buffer that have been written."""
         place = self._writer[number]
         return self._tapes[place].first_touched(number, *self._at[place])
 
     def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
-        """The buffers that a piece reads, each with the end of the bytes read."""
+        """Iterate over the buffers that a piece reads, each with the end of the bytes read."""
         tape = self._tapes[piece.tape]
         for touch in tape.segments[piece.segment].touches:
             if touch.number not in tape.written:
@@ -173,21 +173,21 @@ class _Walk:
 
 
 class _Run(_Walk):
-    """Runs the last member as fast as possible, and the other members on demand."""
+    """Runs the last member as fast as possible, and the other members on demand, to find an order of pieces."""
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         super().__init__(tapes)
         self._done: list[Piece] = []
 
     def pieces(self) -> list[Piece]:
-        """The resulting order."""
+        """Run all members, and return the resulting order."""
         last = len(self._tapes) - 1
         while self._at[last][0] < len(self._tapes[last].segments):
             self._step(last, None)
         return self._done
 
     def _step(self, place: int, wanted: tuple[int, float] | None) -> None:
-        """Run at least one step of a member's current segment, and no more than needed to write a wanted buffer up to a byte."""
+        """Run at least one step of a member's current segment, and no more than it takes to write buffer and end of `wanted`."""
         segment, at = self._at[place]
         here = self._tapes[place].segments[segment]
         most = here.count - at if wanted is None else self._steps_until(place, *wanted)
@@ -207,12 +207,12 @@ class _Run(_Walk):
         self._pass(Piece(place, segment, at, most))
 
     def _produce(self, number: int, end: float) -> None:
-        """Run the member that writes a buffer until it is written up to a byte."""
+        """Run the member that writes a buffer until the buffer is written up to byte `end`."""
         while self._written(number) < end:
             self._step(self._writer[number], (number, end))
 
     def _steps_until(self, place: int, number: int, end: float) -> int:
-        """The number of steps of a member's current segment needed to write a buffer up to a byte (at most all that remain)."""
+        """Return how many steps a member's current segment needs to write a buffer up to byte `end`, at most all that remain."""
         segment, at = self._at[place]
         here = self._tapes[place].segments[segment]
         most = 1
@@ -233,7 +233,7 @@ class _Cycle:
 
 
 def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
-    """The repetition that leaves the fewest pieces; None where nothing repeats."""
+    """Return the repetition that leaves the fewest pieces; None if nothing repeats."""
     keys = [(piece.tape, piece.segment, piece.count) for piece in pieces]
     best: _Cycle | None = None
     for length in range(1, min(LONGEST, len(keys) // 2) + 1):
@@ -251,8 +251,8 @@ def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
 
 @dataclass(frozen=True)
 class Track:
-    """The steps of a member in each iteration of the loop: `count` iterations of a segment, from `start` on in the first iteration,
-    advancing by `step` per iteration, clipped to the segment's extent."""
+    """The steps of a member in each iteration of the loop: `count` iterations of a segment. They begin at `start` in the first
+    iteration of the loop, advance by `step` per iteration, and are clipped to the segment's extent."""
 
     tape: int
     segment: int
@@ -261,15 +261,15 @@ class Track:
     count: int
 
     def span(self, iteration: int, most: int) -> tuple[int, int]:
-        """The range [first, end) of segment iterations run in an iteration of the loop, for a segment of `most` iterations."""
+        """Return the range [first, end) of segment iterations that a loop iteration runs. The segment has `most` iterations."""
         first = self.start + self.step * iteration
         return max(0, first), min(most, first + self.count)
 
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """The plan of the loop: the tracks of each iteration, the number of iterations, and the whole order as (iteration, piece),
-    where iteration -1 precedes the loop. `once` are pieces that run in a single iteration, by the track that they precede."""
+    """The plan of the loop: the tracks of each iteration, the number of iterations, and the whole order as (iteration, piece).
+    Iteration -1 precedes the loop. `once` maps a track's number to the pieces that run before the track in only one iteration."""
 
     tracks: tuple[Track, ...]
     count: int
@@ -278,7 +278,7 @@ class LoopPlan:
 
 
 def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
-    """The repeating part, extended in both directions while any segment has iterations, and the number of loop iterations."""
+    """Extend the repeating part both ways while any segment has iterations. Returns tracks and number of loop iterations."""
     period = pieces[cycle.start : cycle.start + cycle.length]
     steps: dict[tuple[int, int], int] = {}
     for piece in period:
@@ -290,16 +290,16 @@ def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tu
 
 
 def plan_loop(tapes: Sequence[Tape]) -> LoopPlan | None:
-    """Plan the loop in which the members run; None where their order does not repeat."""
+    """Plan the loop that runs the members; None if their order does not repeat."""
     pieces = _Run(tapes).pieces()
     cycle = _cycle(pieces)
     return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).plan()
 
 
 class _Loop(_Walk):
-    """Runs tracks iteration by iteration, and checks that everything is written before it is read. Pieces outside the tracks run
-    once. They run before the loop if they read no passed buffer. Otherwise they run as soon as their operands are ready if they
-    precede their member's track, and on demand if they follow it."""
+    """Runs tracks iteration by iteration, and checks that each byte is written before it is read. A piece outside tracks runs once.
+    If it reads no passed buffer, it runs before the loop. Otherwise, if it precedes its member's track, it runs as soon as its
+    operands are ready. If it follows the track, it runs on demand."""
 
     def __init__(self, tapes: Sequence[Tape], tracks: Sequence[Track], count: int) -> None:
         super().__init__(tapes)
@@ -309,7 +309,7 @@ class _Loop(_Walk):
         self._once: dict[int, list[tuple[int, Piece]]] = {}
 
     def plan(self) -> LoopPlan | None:
-        """The plan; None where an operand would be read too early."""
+        """Return the plan; None if an operand would be read before it is written."""
         if len(self._own) != len({(track.tape, track.segment) for track in self._tracks}):
             return None
         for place in range(len(self._tapes)):
@@ -334,7 +334,7 @@ class _Loop(_Walk):
         return LoopPlan(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
 
     def _is_early(self, place: int) -> bool:
-        """Whether a member's next segment precedes that of its track."""
+        """Test whether a member's next segment precedes the segment of its track."""
         return self._at[place][0] < self._own.get(place, len(self._tapes[place].segments))
 
     def _next(self, place: int) -> Piece:
@@ -345,7 +345,7 @@ class _Loop(_Walk):
         return all(self._written(number) >= end for number, end in self._inputs(piece))
 
     def _demand(self, piece: Piece, iteration: int, slot: int) -> bool:
-        """Run the pieces outside tracks that a piece depends on. Returns whether the piece can run then."""
+        """Run the pieces outside tracks that `piece` depends on. Returns whether `piece` can run afterwards."""
         for number, end in self._inputs(piece):
             writer = self._writer[number]
             while self._written(number) < end:
@@ -358,7 +358,7 @@ class _Loop(_Walk):
         return True
 
     def _run(self, piece: Piece, iteration: int, slot: int | None = None) -> None:
-        """Record a piece; with `slot`, as one that runs in a single iteration, before that track."""
+        """Record a piece. If `slot` is given, the piece runs in a single iteration, before the track of that number."""
         if slot is not None:
             self._once.setdefault(slot, []).append((iteration, piece))
         self._order.append((iteration, piece))
@@ -370,8 +370,8 @@ class _Loop(_Walk):
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a passed buffer that is kept, in bytes. It begins at `start` in the first iteration and advances by `step` per
-    iteration, after which the `kept` bytes that are still needed move to its beginning."""
+    """The part of a passed buffer that the kernel keeps. In bytes, it begins at `start` in the first iteration and advances by
+    `step` per iteration. Then the `kept` bytes that later iterations need move to its beginning."""
 
     buffer: ir.Buffer
     start: int
@@ -379,13 +379,13 @@ class Window:
     kept: int
 
     def at(self, iteration: arith.Expr | int) -> arith.Expr:
-        """The element at which the window begins in an iteration."""
+        """Return the number of the element at which the window begins in an iteration."""
         each = self.buffer.dtype.bytes
         return arith.wrap(iteration) * (self.step // each) + self.start // each
 
 
 def window_of(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | None:
-    """The window of a passed buffer; None where it does not advance uniformly."""
+    """Return the window of a passed buffer; None if the accesses do not advance uniformly."""
     users = {place: tape for place, tape in enumerate(tapes) if number in tape.sizes}
     buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
     size = _bytes(buffer)

@@ -22,7 +22,7 @@ def truth(condition: arith.Expr) -> ir.Expr:
 
 
 def guarded(stmt: ir.Stmt, condition: arith.Expr) -> ir.Stmt:
-    """Wrap a statement in a condition, unless it always holds."""
+    """Guard a statement by a condition, unless the condition always holds."""
     return stmt if condition == arith.ONE else ir.If(truth(condition), stmt)
 
 
@@ -33,7 +33,7 @@ def joined(*stmts: ir.Stmt) -> ir.Stmt:
 
 
 def conjuncts(condition: arith.Expr) -> Iterator[arith.Expr]:
-    """The conjuncts of a condition."""
+    """Iterate over the conjuncts of a condition."""
     stack = [condition]
     while stack:
         node = stack.pop()
@@ -49,7 +49,7 @@ def bound_iters(block: ir.Block) -> dict[arith.Expr, arith.Expr]:
 
 
 def mapped(stmt: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
-    """Apply a function to the direct substatements of a statement other than a block; the same object when nothing changes."""
+    """Apply a function to the direct substatements of a statement. Returns the same object for a block, or if nothing changes."""
     match stmt:
         case ir.For(body=body):
             new = change(body)
@@ -82,7 +82,7 @@ def flatten_blocks(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         for i: c[i] = 0; for k: c[i] = c[i] + a[i, k]
 
-    The init is hoisted in front of the outermost loop below which all loops only reduce, if these form a perfect nest. Otherwise it
+    The init is hoisted out of the innermost loops that belong only to the reduction, if these form a perfect nest. Otherwise it
     stays in place, guarded by the condition that every reduction variable is 0.
     """
     body = _flatten(program.body)
@@ -112,7 +112,7 @@ def _dissolved(block: ir.Block) -> ir.Stmt:
 
 
 def _without_init(loop: ir.For) -> ir.Stmt | None:
-    """Hoist the init of a block out of a perfect nest of reduction loops; None where the loop is not such a nest."""
+    """Hoist the init of a block out of a perfect nest of reduction loops; None if the loop is not such a nest."""
     loops: list[ir.For] = []
     stmt: ir.Stmt = loop
     while isinstance(stmt, ir.For):
@@ -147,15 +147,15 @@ def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
 
         for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
 
-    Raises `ScheduleError` where an extent is not constant.
+    Raises `ScheduleError` if an extent is not constant.
     """
     body = _Unroller().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
 class _Unroller(Rewriter):
-    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. Expressions that do not read the
-    variable of a loop are rewritten by the rewriter around it, once for all copies."""
+    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. An expression that does not read the
+    variable of a loop is rewritten once for all copies, by the rewriter of the statement around the loop."""
 
     def __init__(self, around: _Unroller | None = None, var: arith.Var | None = None, number: int = 0) -> None:
         super().__init__({} if around is None or var is None else {**around._variables, var: arith.Const(number)})
@@ -189,8 +189,8 @@ class _Unroller(Rewriter):
 
 
 def simplify_program(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Simplify indices, extents and conditions by the ranges of the loops around. Removes loops of one iteration and conditions
-    that are constant or already known to hold, and flattens sequences. The program must have no blocks."""
+    """Simplify indices, extents and conditions by the ranges of enclosing loops. Removes loops of one iteration and conditions that
+    are constant or implied by an enclosing condition, and flattens sequences. The program must have no blocks."""
     body = _Simplifier().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
@@ -199,7 +199,7 @@ _Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 
 
 class _Simplifier(Rewriter):
-    """Simplifies under ranges of variables and conditions that are known to hold."""
+    """Simplifies by the ranges of variables and by conditions that are known to hold."""
 
     def __init__(self, around: _Simplifier | None = None, ranges: _Ranges | None = None) -> None:
         super().__init__(expr=self._folded)
@@ -244,7 +244,7 @@ class _Simplifier(Rewriter):
         return _Simplifier(self, ranges)
 
     def _where(self, facts: frozenset[arith.Expr]) -> _Simplifier:
-        """The simplifier of a branch. Facts only affect conditions, so results for indices and values are shared."""
+        """Return the simplifier of a branch in which `facts` hold. It shares results for indices and values, which ignore facts."""
         inside = _Simplifier(self._around, self._ranges)
         inside._facts = self._facts | facts
         inside._analyzer, inside._indices, inside._exprs = self._analyzer, self._indices, self._exprs
@@ -283,7 +283,7 @@ class _Simplifier(Rewriter):
         return ir.If(condition, then, otherwise)
 
     def _unknown(self, condition: arith.Expr) -> arith.Expr:
-        """Drop the conjuncts that are already known to hold."""
+        """Return the conjuncts of a condition that are not known to hold."""
         result: arith.Expr = arith.ONE
         for part in conjuncts(condition):
             if part not in self._facts:
@@ -315,7 +315,7 @@ _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
 def _decided(condition: ir.Expr) -> bool | None:
-    """The value of a constant condition; None for any other."""
+    """Return the value of a constant condition; None for any other condition."""
     if isinstance(condition, ir.Index) and isinstance(condition.index, arith.Const):
         return bool(condition.index.value)
     return bool(condition.value) if isinstance(condition, ir.Const) else None
@@ -325,8 +325,8 @@ def _decided(condition: ir.Expr) -> bool | None:
 
 
 def check_registers(program: ir.LoopProgram) -> None:
-    """Check that indices into "register" buffers are constant, except for variables of vectorised loops and threads (each thread
-    gets its part, see `to_spmd`); otherwise the buffer would be in memory. Raises `ScheduleError`, which names the buffer, the
+    """Check that indices into "register" buffers are constant, except for variables of vectorised loops and threads (`to_spmd`
+    gives each thread its part). A buffer with other indices would be in memory. Raises `ScheduleError`, which names the buffer, the
     index and the loop."""
     statements = list(ir.walk_stmts(program.body))
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):

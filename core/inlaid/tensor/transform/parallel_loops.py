@@ -1,4 +1,4 @@
-"""Parallelize independent serial loops of unscheduled loop programs."""
+"""Parallelizes independent serial loops of unscheduled loop programs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def parallel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
         for j in 8, parallel: for i in n: let at = p[i] in 0..9: y[at, j] = x[i, j]
 
     A loop is independent if each buffer that the nest writes has a dimension that all accesses index by `j + c`, with one constant
-    c: its iterations then touch disjoint elements. Buffers that are allocated inside are private. Nests with thread loops stay as
-    they are. Expects no blocks.
+    c: its iterations then touch disjoint elements. Buffers that are allocated inside are private. Nests with thread loops are
+    unchanged. Expects no blocks.
     """
     body = _parallel(program.body)
     return program if body is program.body else simplify_program(replace(program, body=body))
@@ -79,7 +79,7 @@ def _fuse(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) ->
 
 
 def _independent(nest: ir.Stmt, var: arith.Var) -> bool:
-    """Whether each buffer that a nest writes, private ones excluded, has a dimension that all accesses index by var + constant."""
+    """Test whether each shared buffer that a nest writes has a dimension that all accesses index by var + constant."""
     own = {node.buffer for node in ir.walk_stmts(nest) if isinstance(node, ir.Alloc)}
     touched = list(_accesses(nest))
     written = {region.buffer for region, access in touched if access & ir.Access.WRITE} - own
@@ -96,7 +96,7 @@ def _accesses(nest: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
 
 
 def _indexes(points: list[tuple[arith.Expr, ...]], place: int, var: arith.Var) -> bool:
-    """Whether dimension `place` of all points is the variable plus one constant."""
+    """Test whether dimension `place` of all points is the variable plus the same constant."""
     offsets = set()
     for point in points:
         found = arith.affine(point[place], var)

@@ -1,6 +1,6 @@
-"""Paths to statements of a loop program, and rebuilding along them; everything off the path stays the same object.
+"""Paths to statements of a loop program, and rebuilding along paths. Statements off the path stay the same objects.
 
-Loops are identified by their variables, each of which belongs to one loop of the program, and blocks by their names.
+Loops are identified by their variables, each of which belongs to one loop of the program. Blocks are identified by their names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inlaid.tensor.transform.lower_blocks import bound_iters, guarded, joined, m
 from inlaid.tensor.transform.rewrite import Rewriter
 
 Path = tuple[ir.Stmt, ...]
-"""A statement, last, preceded by the statements around it, outermost first."""
+"""The statements around a statement, outermost first, followed by the statement."""
 _Link = tuple[ir.Stmt, "_Link | None"]
 """A statement and a link to the statement around it."""
 S = TypeVar("S", bound=ir.Stmt)
@@ -51,7 +51,7 @@ def _unlinked(link: _Link) -> Path:
 
 
 def rebuilt(path: Path, new: ir.Stmt | None) -> ir.Stmt:
-    """Replace the last statement of a path, or remove it along with any statement left empty. Returns the new root."""
+    """Replace the last statement of a path, or remove it (`new` None) along with statements left empty. Returns the new root."""
     for parent, old in zip(path[-2::-1], path[:0:-1], strict=True):
         new = _with_child(parent, old, new)
     return ir.Seq(()) if new is None else new
@@ -82,17 +82,17 @@ def with_body(program: ir.LoopProgram, body: ir.Stmt) -> ir.LoopProgram:
 
 
 def loops_around(path: Path) -> list[ir.For]:
-    """The loops on a path, outermost first, including the last statement if it is one."""
+    """Return the loops on a path, outermost first. The last statement counts if it is a loop."""
     return [stmt for stmt in path if isinstance(stmt, ir.For)]
 
 
 def loop_ranges(*loops: ir.For) -> Ranges:
-    """The ranges of loop variables, as bounds for an `Analyzer`."""
+    """Return the ranges of loop variables, as bounds for an `Analyzer`."""
     return {loop.var: (0, arith.unwrap(_last(loop.extent))) for loop in loops}
 
 
 def spans_of(*loops: ir.For) -> dict[arith.Expr, arith.Span]:
-    """The ranges of loop variables, as spans for `arith.span`."""
+    """Return the ranges of loop variables, as spans for `arith.span`."""
     return {loop.var: (arith.ZERO, _last(loop.extent)) for loop in loops}
 
 
@@ -102,29 +102,29 @@ def _last(extent: arith.Expr) -> arith.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A block and the loops around it below some statement, outermost first."""
+    """A block, and the loops between it and some enclosing statement, outermost first."""
 
     block: ir.Block
     loops: tuple[ir.For, ...]
 
     def regions(self, regions: tuple[ir.Region, ...], buffer: ir.Buffer) -> Iterator[Box]:
-        """The boxes of a buffer among the given regions of the block, in terms of the loops around it."""
+        """Iterate over the boxes of one buffer in the given regions of the block, in terms of the loops around the block."""
         bound = bound_iters(self.block)
         for region in regions:
             if region.buffer is buffer:
                 yield tuple((arith.substitute(first, bound), arith.substitute(extent, bound)) for first, extent in region.ranges)
 
     def reads(self, buffer: ir.Buffer) -> bool:
-        """Whether the block reads a buffer."""
+        """Test whether the block reads a buffer."""
         return any(region.buffer is buffer for region in self.block.reads)
 
     def writes(self, buffer: ir.Buffer) -> bool:
-        """Whether the block writes a buffer."""
+        """Test whether the block writes a buffer."""
         return any(region.buffer is buffer for region in self.block.writes)
 
 
 def sites(stmt: ir.Stmt) -> Iterator[Site]:
-    """The outermost blocks below a statement, in order."""
+    """Iterate over the outermost blocks below a statement, in order."""
     stack: list[tuple[ir.Stmt, tuple[ir.For, ...]]] = [(stmt, ())]
     while stack:
         node, loops = stack.pop()
@@ -169,8 +169,8 @@ def block_nest(
 
 
 def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
-    """Copy a statement with new loop variables, iteration variables and buffers. Its blocks get names not in `names`, which are
-    added to it."""
+    """Copy a statement with new loop variables, iteration variables and buffers. Its blocks get names that are not in `names`, and
+    the new names are added to `names`."""
     variables: dict[arith.Expr, arith.Expr] = {}
     buffers: dict[ir.Buffer, ir.Buffer] = {}
     for node in ir.walk_stmts(stmt):
@@ -207,7 +207,7 @@ def rebound(
     analyzer: arith.Analyzer,
     condition: arith.Expr = arith.ONE,
 ) -> ir.Stmt:
-    """Replace loop variables in a statement, and run it only where a condition holds.
+    """Replace loop variables in a statement, and guard the statement by a condition.
 
     Block bodies need no rewriting: blocks refer to loops only in their bindings and predicates.
     """
@@ -246,8 +246,8 @@ def with_bindings(block: ir.Block, bindings: tuple[arith.Expr, ...], predicate: 
 def remapped(
     program: ir.LoopProgram, maps: Mapping[ir.Buffer, tuple[ir.Buffer, Callable[[tuple[arith.Expr, ...]], tuple[arith.Expr, ...]]]]
 ) -> ir.LoopProgram:
-    """Replace buffers, including parameters, and remap their elements. `maps` gives for each buffer its replacement and a function
-    from old to new indices. Reads and writes of blocks are recomputed."""
+    """Replace buffers, including parameters, and remap their elements. `maps` maps a buffer to its replacement and a function from
+    old to new indices. The reads and writes of blocks are recomputed."""
 
     def simplified(indices: tuple[arith.Expr, ...], ranges: Ranges) -> tuple[arith.Expr, ...]:
         analyzer = arith.Analyzer(ranges)
@@ -294,7 +294,7 @@ def remapped(
 
 
 def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
-    """The paths to the outermost blocks that read or write a buffer, in order."""
+    """Iterate over the paths to the outermost blocks that read or write a buffer, in order."""
     stack: list[_Link] = [(root, None)]
     while stack:
         link = stack.pop()
@@ -310,25 +310,25 @@ def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
 
 
 def shared_length(a: Path, b: Path) -> int:
-    """The length of the common prefix of two paths."""
+    """Return the length of the common prefix of two paths."""
     return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x is not y), min(len(a), len(b)))
 
 
 def uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a block at or below the statement reads or writes a buffer."""
+    """Test whether a statement, or a block below it, reads or writes a buffer."""
     return any(site.reads(buffer) or site.writes(buffer) for site in sites(stmt))
 
 
 def allocated(program: ir.LoopProgram, buffer: ir.Buffer) -> Path | None:
-    """The path to the allocation of a buffer; None for a parameter of the program."""
+    """Return the path to the allocation of a buffer; None for a parameter of the program."""
     return find(program.body, ir.Alloc, lambda stmt: stmt.buffer is buffer)
 
 
 def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.LoopProgram:
-    """Move the allocations of buffers to the innermost statement around all uses. Contents live for one execution of it.
+    """Move the allocations of buffers to the innermost statement around all uses. The contents live for one execution of this
+    statement.
 
-    Parameters have no allocation and are skipped.
-    """
+    Parameters have no allocation and are skipped."""
     for buffer in dict.fromkeys(buffers):
         path = None if buffer in program.params else allocated(program, buffer)
         if path is not None:
@@ -339,7 +339,7 @@ def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.
 
 
 def add_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
-    """Allocate a buffer around all its uses, as far inwards as possible."""
+    """Allocate a buffer in the innermost statement around all its uses."""
     paths = list(paths_to_users(program.body, buffer))
     path = paths[0]
     for other in paths[1:]:

@@ -1,4 +1,4 @@
-"""Peels the last iteration of a loop, so that only it checks bounds."""
+"""Peels the last iteration of a loop, so that only the peeled iteration checks bounds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from inlaid.types import dtype
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
-"""Annotates a loop over tiles of unrolled rows or vectors: each possible remainder gets specialised code without bounds checks. The
-value is the number of elements per row or vector."""
+"""Annotates a loop over tiles of unrolled rows or vectors. Each possible remainder then gets specialised code without bounds
+checks. The value is the number of elements per row or vector."""
 _LONGEST = 2 * STRIP - 1
-"""Maximum rows of the last strip of a tile with specialised code per remainder: 28 rows of code, where all remainders of a tile of
-12 take 66."""
+"""Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code; all remainders
+of a tile of 12 rows take 66."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
@@ -40,7 +40,7 @@ def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
         for i in n // 14: for j in 14 unrolled: ...
         if n // 14 < (n + 13) // 14: let w = n // 14: for j in 14 unrolled: if 14*w + j < n: ...
 
-    A loop that does nothing once a condition with a symbolic limit fails ends there:
+    If a loop does nothing after a condition with a symbolic limit fails, the loop ends there:
 
         for i in 16: if 16*c + i < n: ...
     becomes
@@ -84,8 +84,8 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
 
 
 def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
-    """The conditions that are worth peeling for. A condition that an outer loop evaluates once per iteration is not: it costs less
-    than duplicating the loop's code."""
+    """Return the conditions that are worth peeling for. A condition that an outer loop evaluates once per iteration is not worth
+    it: the condition costs less than duplicating the loop's code."""
     nested = any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))
     return [(condition, inner) for condition, inner in _conditions(loop, {}) if inner or not nested]
 
@@ -93,7 +93,7 @@ def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
 @dataclass(frozen=True)
 class _Pieces:
     """The condition `size * var + rest < limit` on a loop's variable. `rest` depends only on inner loops and is in [0, size). A
-    piece is the range of `size` elements of one iteration."""
+    piece is the range of `size` elements that one iteration covers."""
 
     size: int
     rest: arith.Expr
@@ -101,16 +101,16 @@ class _Pieces:
 
     @property
     def count(self) -> arith.Expr:
-        """The number of pieces up to the limit, including a partial last one."""
+        """Return the number of pieces up to the limit, including a partial last piece."""
         return arith.ceildiv(self.limit, self.size)
 
     @property
     def whole(self) -> arith.Expr:
-        """The number of pieces entirely below the limit; `count` if the condition tests only one element of each piece."""
+        """Return the number of pieces entirely below the limit; `count` if the condition tests only one element of each piece."""
         return self.count if self.rest == arith.ZERO else self.limit // self.size
 
     def same(self, other: _Pieces | None) -> bool:
-        """Whether two conditions have the same size and limit."""
+        """Test whether two conditions have the same size and limit."""
         if other is None or self.size != other.size:
             return False
         return self.limit == other.limit or Analyzer().equal(self.limit, other.limit)
@@ -124,7 +124,7 @@ class _Limits:
         self._known: dict[Hashable, _Pieces | None] = {}
 
     def pieces(self, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
-        """Analyse a condition; None if it is not of the form of `_Pieces`. `inner` are the ranges of inner loops."""
+        """Convert a condition to `_Pieces`; None if it has another form. `inner` are the ranges of inner loops."""
         if not isinstance(condition, arith.Compare) or self._variable not in arith.free_vars(condition):
             return None
         key = (condition, *inner.items())
@@ -147,8 +147,8 @@ class _Limits:
 
 
 def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
-    """Split a loop over pieces of a symbolic length into whole pieces and the last one. None where no condition has that form, or
-    inner loops can skip the missing elements."""
+    """Split a loop over pieces of a symbolic length into whole pieces and the last one. None if no condition has the form of
+    `_Pieces`, or inner loops can end before the missing elements."""
     found: list[_Pieces] = []
     limits = _Limits(loop)
     for part, pieces in _limits_of(loop, limits):
@@ -168,7 +168,7 @@ def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
 
 
 def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]]:
-    """The distinct limits, each with a condition that sets it; where possible, one that tests more than a piece's first element."""
+    """Return the distinct limits, each with a condition on it, if possible one that tests more than a piece's first element."""
     found: list[tuple[arith.Expr, _Pieces]] = []
     for part, inner in _conditions(loop, {}):
         pieces = limits.pieces(part, inner)
@@ -183,7 +183,7 @@ def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]
 
 
 def _ends_inner_loop(loop: ir.For, condition: arith.Expr) -> bool:
-    """Whether an inner loop can end where a condition begins to fail, so that no code needs duplication for it."""
+    """Test whether an inner loop can end where a condition begins to fail, so that the condition needs no duplicate code."""
     used = arith.free_vars(condition)
     return any(
         other == condition and (found := limits.pieces(other, inner)) is not None and _no_effect_beyond(stmt, found, limits)
@@ -195,7 +195,7 @@ def _ends_inner_loop(loop: ir.For, condition: arith.Expr) -> bool:
 
 
 def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
-    """Whether iterations in which a condition fails have no effect, for a symbolic limit."""
+    """Test whether a condition with a symbolic limit guards all effects of a loop: iterations in which it fails do nothing."""
     if not any(isinstance(var, arith.SizeVar) for var in arith.free_vars(pieces.limit)):
         return False
     local = {stmt.buffer for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Alloc)}
@@ -217,8 +217,8 @@ def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
 
 
 def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
-    """The loop over `whole` pieces, in which the conditions hold, followed by the partial last piece if `extent` exceeds
-    `whole`."""
+    """Build the loop over `whole` pieces, in which the conditions hold. If `extent` exceeds `whole`, the partial last piece follows
+    the loop."""
     read = _reader(loop, found, limits)
     most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
     main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
@@ -246,7 +246,7 @@ def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
 
 
 def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
-    """Make a function that recognises these conditions, given the ranges of the loops around."""
+    """Make a function that recognises the conditions `found`, given the ranges of enclosing loops."""
     inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
     def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
@@ -267,8 +267,8 @@ def _remainders(
     ranges: Ranges,
     most: int | None = None,
 ) -> ir.Stmt:
-    """Specialised code for each possible number of remaining rows or vectors, of `unit` elements each. `left` is the number of
-    elements remaining, `most` the largest number with specialised code (default: all numbers below a whole piece)."""
+    """Build specialised code for each possible number of remaining rows or vectors, of `unit` elements each. `left` is the number
+    of remaining elements; `most` is the largest number with specialised code (default: all numbers below a whole piece)."""
     read, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
     for end in range(most or pieces.size - (unit == 1), 0, -unit):
@@ -291,7 +291,7 @@ def _remainders(
 def _strips(
     loop: ir.For, pieces: _Pieces, limits: _Limits, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges, unit: int | None
 ) -> ir.Stmt | None:
-    """The partial last piece as a loop over strips of its rows; None where its rows are not unrolled loops, or too few.
+    """Build the partial last piece as a loop over strips of its rows. None if its rows are not unrolled loops, or too few.
 
     With specialised code for each remainder (`REMAINDERS`), the last strip has up to `_LONGEST` rows, since strips of one or two
     rows would underuse the processor. Larger remainders have no specialised code.
@@ -335,7 +335,7 @@ def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:
 
 
 def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], whole: Ranges, most: Ranges) -> bool:
-    """Whether a condition may fail in the loop, but only in its last iteration."""
+    """Test whether a condition may fail in the last iteration of a loop, but not in earlier ones."""
     known: dict[int, tuple[Analyzer, Analyzer]] = {}
     for condition, inner in conditions:
         if id(inner) not in known:
@@ -347,7 +347,7 @@ def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], whole: Ranges, 
 
 
 def _conditions(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[arith.Expr, Ranges]]:
-    """The conjuncts of conditions and selects that read the loop's variable, with the ranges of the loops inside."""
+    """Iterate over the conjuncts of conditions and selects that read the loop's variable, each with the ranges of inner loops."""
     stack: list[tuple[ir.Stmt, Ranges]] = [(stmt, ranges)]
     variable = stmt.var if isinstance(stmt, ir.For) else None
     while stack:
@@ -361,7 +361,7 @@ def _conditions(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[arith.Expr, Ran
 
 
 def _own_conditions(stmt: ir.Stmt) -> Iterator[ir.Expr]:
-    """The conditions that a statement itself evaluates."""
+    """Iterate over the conditions of a statement, without those of its substatements."""
     if isinstance(stmt, ir.If):
         yield stmt.condition
     elif isinstance(stmt, ir.Store):
@@ -369,7 +369,7 @@ def _own_conditions(stmt: ir.Stmt) -> Iterator[ir.Expr]:
 
 
 def _parts(condition: arith.Expr) -> Iterator[arith.Expr]:
-    """The conjuncts of a condition."""
+    """Iterate over the conjuncts of a condition."""
     if isinstance(condition, arith.And):
         for operand in condition.operands:
             yield from _parts(operand)
@@ -378,11 +378,11 @@ def _parts(condition: arith.Expr) -> Iterator[arith.Expr]:
 
 
 def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | None], ranges: Ranges) -> ir.Stmt:
-    """Apply a function to each conjunct of a statement's conditions, given the ranges of the loops around. The function returns
-    None for a conjunct that always holds."""
+    """Apply a function to each conjunct of a statement's conditions, given the ranges of enclosing loops. The function returns None
+    for a conjunct that always holds."""
 
     def left(condition: ir.Expr, inner: Ranges) -> ir.Expr | None:
-        """The remaining condition; None if nothing remains."""
+        """Return the remaining condition; None if no conjunct remains."""
         if not isinstance(condition, ir.Index):
             return condition
         parts = [new for part in _parts(condition.index) if (new := change(part, inner)) is not None]

@@ -40,7 +40,7 @@ class Rewriter:
         return self._rebuilt_index(index)
 
     def _rebuilt_index(self, index: arith.Expr) -> arith.Expr:
-        """Rebuild an integer expression whose parts `index` may change."""
+        """Rebuild an integer expression whose operands `index` may change."""
         done = self._indices.get(index)
         if done is not None:
             return index if done == index else done

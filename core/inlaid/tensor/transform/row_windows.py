@@ -18,9 +18,9 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 @dataclass(frozen=True)
 class RowWindow:
-    """A window reduction by `op` of the elements that `load` reads, with output row variable `y`. Windows advance along a row by
-    `step` elements; their last element is `reach` after the first. `rows` and `columns` are iteration variables of constant
-    extents. `padding` is the block that pads the data with `outside`."""
+    """A window reduction by `op` of the elements that `load` reads, with output row variable `y`. Along a row, windows advance by
+    `step` elements, and a window's last element is `reach` after its first. `rows` and `columns` are iteration variables of
+    constant extents. `padding` is the block that pads the data with `outside`."""
 
     op: str
     load: ir.Load
@@ -36,7 +36,7 @@ class RowWindow:
 def over_vectors(
     program: ir.LoopProgram, blocks: Sequence[ir.Block], window: RowWindow, plane: ir.Buffer, pitch: arith.Expr, lanes: int
 ) -> ir.LoopProgram:
-    """A program of two blocks: one reduces window columns in whole vectors from a plane of reduced rows, one stores results."""
+    """Build a program of two blocks: one reduces columns of a plane of reduced rows in whole vectors, one stores the results."""
     block, final = blocks
     sums = block.writes[0].buffer
     width = arith.simplify(arith.ceildiv(sums.shape[3], lanes) * lanes)
@@ -52,8 +52,8 @@ def over_vectors(
 def reduce_rows(
     window: RowWindow, plane: ir.Buffer, at: Sequence[arith.Expr], height: arith.Expr, pitch: arith.Expr, lanes: int
 ) -> ir.Stmt:
-    """Loops that reduce the rows of windows of the plane `at` (image, channel) into rows of length `pitch`. Windows whose rows are
-    all inside the data check no bounds per row."""
+    """Build loops that reduce the rows of the windows of plane `at` (image, channel) into rows of length `pitch`. Windows whose
+    rows are all inside the data check no bounds per row."""
     tile, y, lane, data = Var("x"), Var("y"), Var("lane"), window.load.buffer
     column = tile * lanes + lane
     inside, whole = arith.simplify(arith.compare("<", column, data.shape[3])), arith.simplify(1)

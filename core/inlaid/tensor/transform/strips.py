@@ -13,21 +13,21 @@ from inlaid.tensor.transform.lower_blocks import conjuncts
 from inlaid.tensor.transform.rewrite import Rewriter
 
 STRIP = 4
-"""Rows per strip: specialised loops for 1, 2, 3 and 4 rows take ten rows of code."""
+"""Rows per strip. Specialised loops for 1, 2, 3 and 4 rows take ten rows of code."""
 
 
 def in_strips(
     tile: ir.Stmt, rows: frozenset[Var], strip: Var, tests_row: Callable[[arith.Expr, Var], bool], size: int = STRIP
 ) -> ir.Stmt | None:
-    """Turn a tile of unrolled rows, of which only the first few exist, into one strip of it:
+    """Shrink a tile of unrolled rows, only the first few of which exist, to one strip of its rows:
 
         sums[8]; for r in 8 unrolled: if r < n: sums[r] = 0
     becomes
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
-    `rows` are the variables of the loops over rows; `tests_row` tells whether a condition tests that a row exists; `size` is the
-    number of rows of the longest strip, if the last one is longer than the others. None where rows depend on each other, or have
-    effects where they do not exist.
+    `rows` are the variables of the loops over rows; `tests_row` returns whether a condition tests that a row exists; `size` is the
+    number of rows of the longest strip, if the last strip is longer than the others. None if rows depend on each other, or if a row
+    that does not exist has effects.
     """
     if not _Rows(tile, rows, tests_row).independent(tile):
         return None
@@ -56,7 +56,7 @@ class _Rows:
         self._axes: dict[ir.Buffer, int | None] = {}
 
     def independent(self, stmt: ir.Stmt, row: Var | None = None, exists: bool = False) -> bool:
-        """Check a statement. `row`: the variable of the row loop around, if any; `exists`: the row's existence has been tested."""
+        """Check a statement. `row` is the variable of the enclosing row loop, if any; `exists` if that row is known to exist."""
         match stmt:
             case ir.For(var=var) if var in self._rows:
                 return row is None and self.independent(stmt.body, var)
@@ -79,7 +79,7 @@ class _Rows:
 
 
 def _accesses(stmt: ir.Stmt) -> list[_Access]:
-    """The elements that a statement itself reads or may write."""
+    """Return the elements that a statement reads or may write, without those of its substatements."""
     found: list[_Access] = [
         (node.buffer, node.indices, False) for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)
     ]

@@ -19,7 +19,7 @@ _Accesses = tuple[BoxAccess, ...]
 
 
 def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> ir.LoopProgram:
-    """Insert tokens that make stages wait for each other exactly where both access the same elements and one writes.
+    """Insert tokens so that a stage waits for another one exactly if both access the same elements and one writes.
 
         for k in n: { inp = x[k]; acc = acc + inp }
     with a stage load that writes inp and a stage compute that writes acc becomes
@@ -30,9 +30,9 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
         pop compute to load
 
     The program must have no blocks or virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes`
-    count as one. Allocations used by several stages move outside all loops, and adjacent tasks of a stage are ordered by which task
-    waits for them. Raises `VerifyError` where tokens between neighbouring stages cannot order a dependence, such as one between the
-    first and the third of three stages without work in the second between them.
+    count as one. Allocations used by several stages move outside all loops, and adjacent tasks of a stage are sorted by the first
+    task that waits for each. Raises `VerifyError` if tokens between neighbouring stages cannot order a dependence, such as one
+    between the first and the third of three stages without work in the second between them.
     """
     allocated: dict[ir.Buffer, None] = {}
     body = _Inserter(Staged(program, stages, scopes), allocated).part(program.body).stmt
@@ -45,8 +45,8 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
 
 @dataclass
 class _Part:
-    """A statement with tokens of the queues `inside`. Per queue: `first` are the popping stage's accesses before its first wait;
-    `last` are the pushing stage's accesses for which nothing in here waits. A wait certainly occurs for the queues `waits`."""
+    """A statement with tokens of the queues `inside`. Per queue, `first` are the popping stage's accesses before its first wait;
+    `last` are the pushing stage's accesses that no later wait in the statement covers. It always waits on the queues `waits`."""
 
     stmt: ir.Stmt
     first: dict[Queue, _Accesses]
@@ -83,7 +83,7 @@ class _Inserter:
         raise staged.error(f"expected serial loops around tasks of several stages, found {type(stmt).__name__}", stmt)
 
     def _flat(self, stmt: ir.Stmt) -> Iterator[ir.Stmt]:
-        """The statements in order; allocations shared by several stages are recorded and dropped."""
+        """Iterate over the statements in order. Allocations shared by several stages are recorded and dropped."""
         if isinstance(stmt, ir.Alloc) and not self._staged.is_task(stmt):
             if not all(isinstance(var, arith.SizeVar) for dim in stmt.buffer.shape for var in arith.free_vars(dim)):
                 raise self._staged.error(f"expected one size of {stmt.buffer} in all iterations, found {stmt.buffer.shape}", stmt)
@@ -134,12 +134,12 @@ class _Inserter:
         return found
 
     def _gathered(self, parts: list[_Part]) -> list[_Part]:
-        """Group tasks of one stage that the same task of another stage waits for, where no dependence prevents it: of the loads for
-        two virtual threads, those for the first come before those for the second."""
+        """Group tasks of one stage that the same task of another stage waits for, unless a dependence prevents it. For two virtual
+        threads, the loads of the first thread then precede the loads of the second."""
         staged, end = self._staged, len(parts)
 
         def waiting(place: int) -> int:
-            """The first part that waits for a part."""
+            """Return the number of the first part that waits for part `place`; `end` if none waits."""
             later = ((other, queue) for other in range(place + 1, end) for queue in staged.queues)
             found = (
                 other for other, queue in later if self._meet(parts[place].last.get(queue, ()), parts[other].first.get(queue, ()))
@@ -163,10 +163,10 @@ class _Inserter:
         return [self._staged.token(queue, push) for queue in queues]
 
     def _edges(self, queue: Queue, parts: Sequence[_Part], loop: ir.For | None) -> list[tuple[int, int, int]]:
-        """The tokens of a queue as edges: (part after which it is pushed, part before which it is popped, distance in iterations).
+        """Return a queue's tokens as edges: (part before the push, part after the pop, distance in iterations).
 
-        Tokens of a queue are anonymous, so none may be in flight while a part with tokens of the same queue inside runs: it is
-        popped before that part.
+        Tokens of a queue are anonymous, so no token may be in flight while a part that contains tokens of the same queue runs. The
+        token is popped before that part.
         """
         others = [place for place, part in enumerate(parts) if queue in part.inside]
         needed: dict[int, tuple[int, int]] = {}
@@ -194,7 +194,7 @@ class _Inserter:
         return kept
 
     def _distance(self, lasts: _Accesses, firsts: _Accesses, least: int, loop: ir.For | None) -> int | None:
-        """The smallest distance in iterations, at least `least`, between conflicting accesses; None where none conflict."""
+        """Return the smallest distance in iterations, from `least` on, between conflicting accesses; None without conflict."""
         found = [self._conflict(a, b, least, loop) for a, b in product(lasts, firsts) if a.written or b.written]
         return min((distance for distance in found if distance is not None), default=None)
 
@@ -216,7 +216,7 @@ class _Inserter:
 
 
 def _until_wait(ends: Sequence[tuple[dict[Queue, _Accesses], _Part, bool]], queue: Queue) -> _Accesses:
-    """The accesses up to the first part that waits; none of that part if its own token precedes it."""
+    """Collect accesses in order through the first part that waits on `queue`. Stop before a part preceded by its own token."""
     found: _Accesses = ()
     for touches, part, token in ends:
         if token:
@@ -234,7 +234,7 @@ def _over(touch: BoxAccess, loop: ir.For) -> BoxAccess:
 
 
 def _ring(touches: Sequence[BoxAccess], var: arith.Var) -> int:
-    """The number of iterations after which ring indices repeat; 1 without rings."""
+    """Return the number of iterations after which ring indices repeat; 1 without rings."""
     count = 1
     for node in (node for touch in touches for pair in touch.box for node in arith.walk(pair[0])):
         match node:
@@ -244,7 +244,7 @@ def _ring(touches: Sequence[BoxAccess], var: arith.Var) -> int:
 
 
 def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
-    """Whether two accesses never overlap if the second occurs `distance` iterations after the first."""
+    """Test whether two accesses never overlap if the second occurs `distance` iterations after the first."""
     turn = arith.Var("turn")
     analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
 

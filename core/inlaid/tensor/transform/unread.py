@@ -23,7 +23,7 @@ class _Remover(Rewriter):
         self._gone = gone
 
     def _left(self, stmt: ir.Stmt) -> ir.Stmt | None:
-        """The part of a statement to keep; None if unchanged."""
+        """Return the part of a statement to keep; None if the statement is unchanged."""
         match stmt:
             case ir.Store(buffer=buffer) if buffer in self._gone:
                 return _NOTHING
@@ -63,6 +63,6 @@ def _unread(body: ir.Stmt) -> set[ir.Buffer]:
 
 
 def _checks(values: tuple[ir.Expr, ...], indices: list[arith.Expr]) -> bool:
-    """Whether evaluating these checks a data-dependent index."""
+    """Test whether evaluating `values` and `indices` checks a data-dependent index."""
     inner = (index for node in ir.walk_exprs(*values) for index in ir.index_operands(node))
     return any(arith.reads_data(index) for index in (*indices, *inner))

@@ -19,9 +19,9 @@ def lower_vthreads(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         alloc b_0: alloc b_1: for k in 8: { b_0[0] = a[0, k]; b_1[0] = a[1, k]; c[0] += b_0[0]; c[1] += b_1[0] }
 
-    Where a loop inside, or the thread loop itself, is marked `TASKS`, tasks are the statements directly in that loop and the
-    siblings of the loops around it; otherwise they are the innermost statements. Buffers are private to a thread. The program must
-    have no blocks. Raises `ScheduleError` where the number of threads is not constant.
+    If the thread loop or a loop inside it is marked `TASKS`, tasks are the statements directly in the marked loop and the siblings
+    of the loops around it; otherwise tasks are the innermost statements. Buffers are private to a thread. The program must have no
+    blocks. Raises `ScheduleError` if the number of threads is not constant.
     """
     body = _lowered(program.body)
     return program if body is program.body else replace(program, body=body)
@@ -65,7 +65,7 @@ class _Threads:
         return joined(*copies)
 
     def _shared(self, loop: ir.For) -> bool:
-        """Whether threads interleave inside a loop."""
+        """Test whether threads interleave inside a loop."""
         return not self._marked or any(stmt in self._marked for stmt in ir.walk_stmts(loop))
 
     def _copy(self, buffer: ir.Buffer) -> None:

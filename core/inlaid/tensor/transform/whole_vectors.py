@@ -1,4 +1,4 @@
-"""Hoist bounds checks out of vectorized loops, so that full vectors are unpredicated."""
+"""Hoists bounds checks out of vectorized loops, so that full vectors are unpredicated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _hoist(stmt: ir.Stmt) -> ir.Stmt:
 
 
 def _holds_below(condition: arith.Expr, var: arith.Var) -> bool:
-    """Whether a condition that holds at a variable's last value holds at all values."""
+    """Test whether a condition that holds at a variable's last value also holds at all smaller values."""
     match condition:
         case arith.Compare(op="<" | "<=", operands=(low, high)) if not arith.reads_data(condition):
             found = arith.affine(low - high, var)

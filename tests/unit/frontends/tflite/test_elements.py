@@ -169,7 +169,7 @@ def test_a_scalar_and_nothing(rank: int) -> None:
         (lambda: single("REAL", [Tensor((2,))], Tensor((2,))), "REAL is not supported: docs/tflite.md"),
         (
             lambda: single("ADD", [Tensor((2,)), Tensor((2,))], Tensor((2,)), ("AddOptions", {"fusedActivationFunction": 4})),
-            "the fused activation must be NONE, RELU, RELU_N1_TO_1, RELU6, got TANH",
+            "the fused activation must be one of NONE, RELU, RELU_N1_TO_1, RELU6; got TANH",
         ),
     ],
 )

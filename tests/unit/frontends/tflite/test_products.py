@@ -235,7 +235,7 @@ def test_what_is_not_supported_is_named() -> None:
     image, taps = Tensor((1, 4, 4, 2)), Tensor((2, 1, 1, 3), "float32", np.ones((2, 1, 1, 3), np.float32))
     fields = {"strideH": 1, "strideW": 1, "padding": 0}
     refused(
-        "the channels of the data must be a multiple of those of the weights,",
+        "the number of data channels must be a multiple of the weights' 3 channels,",
         single("CONV_2D", [image, taps], Tensor((1, 4, 4, 2)), ("Conv2DOptions", fields)),
     )
     refused(

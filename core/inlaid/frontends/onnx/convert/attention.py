@@ -49,8 +49,8 @@ def _scale(node: Node, size: Dim) -> float:
 
 
 def _attention(node: Node) -> tuple[Expr | None, ...]:
-    """Convert Attention. The softmax is computed in float32 or wider, whatever `softmax_precision` is: that is at least as
-    precise."""
+    """Convert Attention. The attribute `softmax_precision` is ignored: the softmax is always computed in float32 or wider, which is
+    at least as precise."""
     attrs = node.attrs
     q, k, v = node.input(0), node.input(1), node.input(2)
     packed = node.rank(0) == 3
@@ -96,7 +96,7 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _padded_mask(node: Node, keys: Dim) -> Expr | None:
-    """Return the mask, extended so that keys after its end are masked."""
+    """Return the attention mask, extended so that it masks the keys after its end."""
     mask = node.optional(3)
     if mask is None:
         return None
@@ -129,7 +129,7 @@ def _flex_attention(node: Node) -> Expr:
 
 
 def _modified(node: Node, name: str, value: Expr) -> Expr:
-    """Apply the subgraph in an attribute to a value, if the node has it."""
+    """Apply the subgraph in attribute `name` to a value. Without the attribute, return the value unchanged."""
     graph = node.attrs.get(name)
     if graph is None:
         return value
@@ -148,10 +148,10 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
     rule = node.attrs.get("update_rule", "gated_delta")
     heads, groups = node.attrs.get("q_num_heads", 0), node.attrs.get("kv_num_heads", 0)
     if rule not in ("linear", "gated", "delta", "gated_delta") or heads < 1 or groups < 1 or heads % groups:
-        raise node.error(f"invalid update_rule {rule!r}, q_num_heads {heads} or kv_num_heads {groups}")
+        raise node.error(f"expected a known update_rule and q_num_heads % kv_num_heads == 0, got {rule!r}, {heads} and {groups}")
     decay, beta = node.optional(4), node.optional(5)
     if (decay is not None) != ("gated" in rule) or (beta is not None) != ("delta" in rule):
-        raise node.error(f"expected decay for gated rules and beta for delta rules, got other inputs for update_rule {rule!r}")
+        raise node.error(f"gated rules require input decay and delta rules input beta, got other inputs for update_rule {rule!r}")
     of = tensor_of(widened(node.input(0))).dtype
     batch, steps, _ = node.tensor(0).shape
 
@@ -199,7 +199,7 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
 
 
 def _causal_conv(node: Node) -> tuple[Expr, ...]:
-    """Convert CausalConvWithState: a depthwise convolution of past and input. The last positions are the next past."""
+    """Convert CausalConvWithState: a depthwise convolution of past state and input. Their last positions are the next state."""
     x, w = node.input(0), node.input(1)
     batch, channels, _ = node.tensor(0).shape
     of, taps = node.dtype(0), node.tensor(1).shape[2]

@@ -18,7 +18,7 @@ def scalar(expr: Expr) -> Expr:
 
 
 def common_type(a: Type, b: Type) -> Type:
-    """Return the type that values of both types can be converted to. Raises `TypeInferenceError` if there is none.
+    """Return the type that values of types `a` and `b` can be converted to. Raises `TypeInferenceError` without such a type.
 
     An empty sequence fits any sequence type, and a value fits an optional of its type.
     """

@@ -59,7 +59,7 @@ def _optional(node: Node) -> Expr:
 
 
 def _declared(node: Node, declared: object) -> Type:
-    """Decode the type in an attribute. For a tensor without a rank, nothing is known."""
+    """Decode the type in an attribute. A type that is not supported, such as a tensor without a shape, becomes `NOTHING`."""
     try:
         return proto.type_of(declared, lambda dim, axis: int(dim.dim_value))  # type: ignore[arg-type]
     except ValueError:

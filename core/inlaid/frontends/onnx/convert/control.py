@@ -62,7 +62,7 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _sides(node: Node) -> list[tuple[Expr, ...]]:
-    """Convert both branches. A branch that is invalid for the present sizes becomes one that fails when it is taken."""
+    """Convert both branches. A branch that is invalid for the sizes given is replaced by a branch that fails at run time."""
     sides: list[tuple[Expr, ...] | None] = [None, None]
     problems: list[ModelImportError] = []
     for number, name in enumerate(("then_branch", "else_branch")):
@@ -87,8 +87,8 @@ def _sides(node: Node) -> list[tuple[Expr, ...]]:
 
 
 def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferenceError) -> list[tuple[Expr, ...]]:
-    """Resolve branches without a common type: keep the one that the rest of the model expects and replace the other by a failure.
-    The expected one has the ranks that the model declares, or is taken for usual sizes. Raises `error` if neither decides."""
+    """Resolve branches without a common type: keep the one that the rest of the model expects, and make the other one fail. The
+    expected one has the ranks that the model declares, or is taken for usual sizes. Raises `error` if neither rule selects one."""
     condition, *_ = node.dims(0) or (None,)
     likely = _of_declared_rank(node, sides)
     if likely is None and condition is not None:
@@ -100,7 +100,7 @@ def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferen
     kept, other = (sides[0], sides[1]) if chosen else (sides[1], sides[0])
     given, wanted = (", ".join(repr(item.type) for item in side) for side in (other, kept))
     what = "the condition" if condition is None else repr(condition)
-    message = f"{what} {'does not hold' if chosen else 'holds'}, which gives {given}, where the rest of the model expects {wanted}"
+    message = f"{what} {'does not hold' if chosen else 'holds'}, which gives {given}, but the rest of the model expects {wanted}"
     if condition is not None:
         message += f"; compile the model with {', '.join(sorted(map(repr, arith.free_vars(condition))))} fixed"
     failing = _failing(node, message, kept)
@@ -108,8 +108,8 @@ def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferen
 
 
 def _of_declared_rank(node: Node, sides: list[tuple[Expr, ...]]) -> bool | None:
-    """Test whether the first of two branches has the ranks that the model declares for the outputs. None if both or neither
-    have."""
+    """Return True if only the first of two branches has the ranks that the model declares for the outputs, False if only the second
+    has, None if both or neither have."""
     fits = [
         all(
             node.scope.rank(name) in (None, item.type.rank if isinstance(item.type, TensorType) else None)

@@ -17,7 +17,7 @@ from inlaid.ops.transposed import conv_transpose
 
 
 def with_bias(node: Node, result: Expr, index: int) -> Expr:
-    """Add the bias per channel at input `index`, if the node has one, to the result of a convolution."""
+    """Add the per-channel bias at input `index` to `result`, if the node has that input."""
     bias = node.optional(index)
     if bias is None:
         return result
@@ -85,7 +85,7 @@ def _transposed_pads(
         half = arith.maximum(total, 0) // 2
         first = arith.unwrap(half if auto_pad == "SAME_UPPER" else arith.maximum(total, 0) - half)
         before.append(first)
-        # Negative if the output is longer than what the input reaches; the rest is 0.
+        # Negative if the output is longer than the input reaches: the elements beyond are 0.
         after.append(arith.unwrap(total - first))
     return (*before, *after)
 

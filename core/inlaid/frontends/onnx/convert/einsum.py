@@ -35,7 +35,7 @@ def _ellipsis(rank: int) -> tuple[str, ...]:
 
 
 def _split(node: Node, term: str) -> tuple[str, bool, str]:
-    """Split a term: (letters before the ellipsis, whether it has an ellipsis, letters after it)."""
+    """Split a term into (letters before the ellipsis, whether it has an ellipsis, letters after it)."""
     found = _TERM.fullmatch(term)
     if found is None:
         raise node.error(f"expected a term of letters and an ellipsis, got {term!r}")
@@ -51,7 +51,7 @@ def _operand(node: Node, index: int, term: str) -> _Operand:
 
 
 def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
-    """Return the labels of the result. Without an output term: those of ellipses, then the letters that occur once, sorted."""
+    """Return the labels of the result. Without an output term: axes of ellipses, then the letters that occur once, sorted."""
     letters = [label for operand in operands for label in operand.labels]
     dots = _ellipsis(max((sum(label.startswith(".") for label in operand.labels) for operand in operands), default=0))
     if output is None:
@@ -90,7 +90,7 @@ def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
 
 
 def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
-    """Transpose the tensor to the order of `labels`. A label that it lacks becomes an axis of extent 1."""
+    """Transpose the tensor to the order of `labels`. A label that the tensor lacks becomes an axis of extent 1."""
     own = [label for label in labels if label in operand.labels]
     perm = tuple(operand.labels.index(label) for label in own)
     value = operand.value if perm == tuple(range(len(perm))) else transpose(operand.value, perm=perm)

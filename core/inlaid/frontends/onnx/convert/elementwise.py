@@ -50,7 +50,7 @@ def _unary(operator: Operator) -> Converter:
 
 
 def _operands(node: Node) -> tuple[Expr, Expr]:
-    """Return two operands that broadcast. Before opset 7 the attributes `broadcast` and `axis` aligned the second one."""
+    """Return two operands that broadcast. Before opset 7, the attributes `broadcast` and `axis` aligned the second operand."""
     a, b = node.input(0), node.input(1)
     if node.opset >= 7 or not node.attrs.get("broadcast", 0) or "axis" not in node.attrs:
         return a, b
@@ -100,7 +100,7 @@ def _mod(node: Node) -> Expr:
 
 
 def _pow(node: Node) -> Expr:
-    """Convert Pow. The result has the dtype of the base; an integer base with a float exponent is computed in float64."""
+    """Convert Pow. The result has the dtype of the base. An integer base with a float exponent is computed in float64."""
     base, exponent = _operands(node)
     of, by = node.dtype(0), node.dtype(1)
     if of.is_int and by.is_float:
@@ -121,7 +121,7 @@ def _is_inf(node: Node) -> Expr:
 
 
 def _clip(node: Node) -> Expr:
-    """Convert Clip. Static bounds become attributes, others are operands. The lower bound applies before the upper one."""
+    """Convert Clip. Static bounds become attributes, other bounds operands. The lower bound applies before the upper one."""
     x = node.input(0)
     if node.opset < 11:
         return clip(x, minimum=node.attrs.get("min", -math.inf), maximum=node.attrs.get("max", math.inf))
@@ -135,7 +135,7 @@ def _clip(node: Node) -> Expr:
 
 
 def _bound(node: Node, index: int, default: float) -> float | None:
-    """Return a bound as a number, an int for integer data; `default` if it is omitted, None if it is not static."""
+    """Return a bound as a number, int for integer data. Returns `default` if it is omitted, None if it is data-dependent."""
     if node.optional(index) is None:
         return default
     value = node.static(index)

@@ -1,4 +1,4 @@
-"""TreeEnsembleClassifier and TreeEnsembleRegressor, the tree ensembles before ai.onnx.ml 5, evaluated as in `tree`."""
+"""TreeEnsembleClassifier and TreeEnsembleRegressor, the tree ensembles before ai.onnx.ml 5. Module `tree` evaluates them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _attribute(node: Node, name: str) -> Array:
 def _trees(node: Node, kind: str, targets: int) -> Trees:
     """Decode the trees from attribute lists with one entry per node, keyed by (tree, node), and one per weight of a leaf.
 
-    `kind`: the prefix of the names of the weight attributes, "target" or "class"."""
+    `kind` is the prefix of the names of the weight attributes, "target" or "class"."""
     attrs = node.attrs
     keys = list(zip(attrs.get("nodes_treeids") or [], attrs.get("nodes_nodeids") or [], strict=False))
     place = {key: index for index, key in enumerate(keys)}
@@ -75,7 +75,7 @@ def _trees(node: Node, kind: str, targets: int) -> Trees:
 
 
 def _weights(node: Node, kind: str, place: Mapping[tuple[int, int], int], targets: int) -> tuple[Array, Array]:
-    """Return the weight of each node for each target, (nodes, targets), and whether it is given."""
+    """Return two arrays (nodes, targets): the weight of each node for each target, and whether the model has that weight."""
     weights = _attribute(node, f"{kind}_weights")
     columns = [node.attrs.get(f"{kind}_{name}") or [] for name in ("treeids", "nodeids", "ids")]
     if any(len(column) != len(weights) for column in columns):
@@ -139,7 +139,7 @@ def _classifier(node: Node) -> tuple[Expr, Expr]:
 
 
 def _of_reached(trees: Trees, leaf: Expr, scores: Expr, of: str, based: bool) -> Expr:
-    """Replace the scores of classes without a weight in a row's leaves by -infinity, so that they are never selected."""
+    """Set the score of each class that has no weight in a row's leaves to -infinity, so that the class is never selected."""
     every_leaf = [trees.present[reached].all(axis=0) for reached in trees.leaves_by_root()]
     if based or np.any(every_leaf, axis=0).all():
         return scores
@@ -148,13 +148,13 @@ def _of_reached(trees: Trees, leaf: Expr, scores: Expr, of: str, based: bool) ->
 
 
 def _one_sided(node: Node, trees: Trees, leaf: Expr, of: str, base: Array) -> tuple[Expr, Expr]:
-    """Handle two classes with weights for only one: return the class, and both scores as ONNX Runtime completes them."""
+    """Classify into two classes if only one has weights. Returns the class and both scores, computed as in ONNX Runtime."""
     if len(base) == 2:
-        raise node.error("expected at most one base value where one of two classes has weights, got 2")
+        raise node.error("expected at most one base value if one of two classes has weights, got 2")
     (held,) = set(node.attrs["class_ids"])
     sums = leaf_sums(trees, leaf, of, _FUNCTIONS.index("SUM"))
     score = ops.take(sums, constant(np.array([held])), axis=1)
-    if len(base) and held == 0:  # ONNX Runtime adds it to class 0, and reads the class that has weights
+    if len(base) and held == 0:  # ONNX Runtime adds the base value to class 0, but reads the class that has weights
         score = ops.add(score, scalar(float(base[0]), of))
     positive = bool((trees.weight[trees.present] >= 0).all())
     chosen = cast_to(ops.less(scalar(0.5 if positive else 0.0, of), squeeze(score, 1)), "int64")

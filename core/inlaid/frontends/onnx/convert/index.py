@@ -46,8 +46,8 @@ def _gather_nd(node: Node) -> Expr:
 
 
 def _of_depth(node: Node, depth: int | None) -> Expr:
-    """Return input 1, index vectors whose last extent is the number of axes that they index. If that is symbolic, it is set to
-    `depth`, which follows from the other ranks; None if it does not."""
+    """Return input 1, index vectors whose last extent is the number of indexed axes. A symbolic last extent is set to `depth`, the
+    number that the other ranks imply. Raises `ModelImportError` if both are unknown."""
     indices, shape = node.input(1), node.tensor(1).shape
     if not shape or isinstance(shape[-1], int):
         return indices

@@ -19,7 +19,7 @@ from inlaid.types import OptionalType, SequenceType, TensorType, Type
 
 _ITERATION = TensorType((), "int64")
 _MAX_WIDENINGS = 16
-"""Maximum number of widenings of the carried types. Each makes a dimension existential or determines a sequence's element type."""
+"""Maximum number of widenings of the carried types. Each widening makes a dimension existential or sets an element type."""
 
 
 def _loop(node: Node) -> tuple[Expr | None, ...]:
@@ -68,8 +68,8 @@ def _fields(body: Function) -> tuple[Expr, ...]:
 
 
 def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tuple[Function, tuple[Expr, ...]]:
-    """Find carried types that are invariant over the iterations. Returns the body for them and the initial values converted to
-    them.
+    """Find types of the carried values that are equal before and after each iteration. Returns the body for these types, and the
+    initial values converted to them.
 
     `body(types)` imports the body for carried types; the carried results start at result number `first`. If a result does not fit
     its parameter, the parameter's type is widened and the body is imported again.
@@ -100,7 +100,7 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
 
 def _widen(param: Type, result: Type, ours: set[str]) -> Type:
     """Widen the type `param` of a carried value to include the type `result` that the body returns. Dimensions that change become
-    existential; `ours` are the names of those made existential before, which any dimension fits."""
+    existential. `ours` has the names of dimensions that earlier widenings made existential: these fit any dimension."""
     match param, result:
         case TensorType(), TensorType() if param.dtype is result.dtype and param.rank == result.rank:
             return TensorType([_widen_dim(a, b, ours) for a, b in zip(param.shape, result.shape, strict=True)], param.dtype)
@@ -177,7 +177,7 @@ def _per_item(node: Node, name: str, count: int) -> list[int]:
 
 
 def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], directions: Sequence[int]) -> tuple[Expr, ...]:
-    """Build a scan along the first axes. Returns carried values and stacked outputs; a direction of 1 scans from the end."""
+    """Build a scan along the first axes. Returns carried values and stacked outputs. A direction of 1 scans from the end."""
     graph = node.attrs.get("body")
     if graph is None:
         raise node.error("attribute 'body' is missing")

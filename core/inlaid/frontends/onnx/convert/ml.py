@@ -50,8 +50,8 @@ def _imputer(node: Node) -> Expr:
 
 
 def _one_hot_encoder(node: Node) -> Expr:
-    """Convert OneHotEncoder: gather rows of an identity matrix by category. An unknown category gathers a row of zeros, or, with
-    zeros=0, a row out of range, which fails the run."""
+    """Convert OneHotEncoder: gather rows of an identity matrix by category. An unknown category gathers a row of zeros; with
+    zeros=0, it gathers a row that is out of range, which fails the run."""
     text = node.dtype(0).kind == "string"
     categories = tuple(node.attrs.get("cats_strings" if text else "cats_int64s") or ())
     if not categories:
@@ -170,7 +170,7 @@ def _label_encoder(node: Node) -> Expr:
 
 
 def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the mapping of version 1, between strings and their positions, in the direction given by the input's dtype."""
+    """Return keys, values and default of version 1, which maps strings to positions or, for integer data, positions to strings."""
     strings = np.array(node.attrs.get("classes_strings", []), object)
     numbers = np.arange(len(strings), dtype=np.int64)
     if node.dtype(0).kind == "string":
@@ -179,7 +179,7 @@ def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np
 
 
 def _mapping(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return keys, values and default since version 2, each from the attribute for its dtype."""
+    """Return keys, values and default of LabelEncoder since version 2. Each has one attribute per dtype."""
     keys, values = _attribute(node, "keys"), _attribute(node, "values")
     plain: dict[str, Any] = {"int64": -1, "float32": -0.0, "string": "_Unused"}
     of = from_numpy(values.dtype).name
@@ -234,7 +234,7 @@ def _tf_idf(node: Node) -> Expr:
 
 
 def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
-    """Return the input and the pool as integers; strings are replaced by their index in the pool."""
+    """Return the input and the pool as integers. Strings are replaced by their index in the pool."""
     strings = node.attrs.get("pool_strings")
     if not strings:
         return cast_to(node.input(0), "int64"), np.array(node.attrs.get("pool_int64s", []), np.int64)
@@ -244,8 +244,8 @@ def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
 
 
 def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], Sequence[int]]]:
-    """Return, per n-gram length in the pool, the n-grams, one per row, and the distances between the input positions of a
-    candidate, which are empty for lengths that are not requested."""
+    """Return, for each n-gram length in the pool, its n-grams (one per row), and the distances in the input between the elements of
+    an n-gram. There are no distances for lengths that are not requested."""
     bounds = [*node.attrs.get("ngram_counts", []), len(pool)]
     least, greatest = node.attrs.get("min_gram_length", 1), node.attrs.get("max_gram_length", 1)
     found: list[tuple[np.ndarray[Any, Any], Sequence[int]]] = []

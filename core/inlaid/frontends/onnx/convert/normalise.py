@@ -46,7 +46,7 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
 def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     """Normalise by the statistics of the batch, and update the running statistics.
 
-    The further outputs are running mean and variance; before opset 14, also the statistics of the batch.
+    The other outputs are the running mean and variance and, before opset 14, the statistics of the batch.
     """
     rank = node.rank(0)
     x, scale, bias = (node.input(index) for index in range(3))
@@ -85,7 +85,7 @@ def _instance_norm(node: Node) -> Expr:
 
 
 def _group_norm(node: Node) -> Expr:
-    """Layer normalization of each group's channels. From opset 21 on scale and bias are per channel, before that per group."""
+    """Layer normalization of each group's channels. Scale and bias are per channel since opset 21, per group before."""
     x, shape = node.input(0), node.tensor(0).shape
     groups = node.attrs.get("num_groups")
     if not groups:
@@ -136,8 +136,8 @@ def _lrn(node: Node) -> Expr:
 
 
 def _lp_norm(node: Node) -> Expr:
-    """Convert LpNormalization: x / norm along an axis, 0 if the norm is 0, in the working dtype, as narrow squares could
-    overflow."""
+    """Convert LpNormalization: x / norm along an axis, or 0 if the norm is 0. Computed in the working dtype, as squares of narrow
+    floats could overflow."""
     x = widened(node.input(0))
     of = tensor_of(x).dtype
     axis, p = node.axis(node.attrs.get("axis", -1), node.rank(0)), node.attrs.get("p", 2)

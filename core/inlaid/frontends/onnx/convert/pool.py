@@ -25,7 +25,7 @@ def _kernel(node: Node, rank: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Window:
-    """The attributes of pooling: `pads` as given, `more` padding for the extra windows of ceil_mode."""
+    """Attributes of a pooling operator. `pads` is the given padding, `more` the padding that ceil_mode adds for extra windows."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -74,7 +74,7 @@ def _avg_pool(node: Node) -> Expr:
     x, pads = node.input(0), window.all_pads
     include = bool(node.attrs.get("count_include_pad", 0))
     if include and any(dim != 0 for dim in window.more):
-        # Only the padding in `pads` is counted, not that of ceil_mode: pad the data with it.
+        # The average counts the padding in `pads`, but not that of ceil_mode: pad the data with the former.
         rank = len(window.kernel)
         before, after = window.pads[:rank], window.pads[rank:]
         x = pad(x, scalar(0, node.dtype(0)), pads=(0, 0, *before, 0, 0, *after), mode="constant")
@@ -100,7 +100,7 @@ def _global_lp_pool(node: Node) -> Expr:
 
 
 def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
-    """Build (sum of |x| ** p) ** (1 / p) over windows, in the working dtype, as narrow powers could overflow."""
+    """Build (sum of |x| ** p) ** (1 / p) over windows. Computed in the working dtype, as powers of narrow floats could overflow."""
     x, p = widened(node.input(0)), float(node.attrs.get("p", 2))
     of = tensor_of(x).dtype
     mean = call(avg_pool, (pow(abs(x), scalar(p, of)),), attrs)
@@ -108,7 +108,7 @@ def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
 
 
 def _max_unpool(node: Node) -> Expr:
-    """Convert MaxUnpool: scatter each element to its index in the flattened unpooled tensor, which is 0 elsewhere.
+    """Convert MaxUnpool: scatter each element to its index in the flattened unpooled tensor. Other elements are 0.
 
     A larger `output_shape` appends zeros.
     """

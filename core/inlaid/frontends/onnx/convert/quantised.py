@@ -31,13 +31,13 @@ def _is_per_tensor(node: Node, index: int) -> bool:
 
 
 def _parameters(node: Node, scale: Expr) -> tuple[Expr, ...]:
-    """Return the scale, and the zero point at input 2 if present; 0-d if they are per tensor."""
+    """Return the scale and, if present, the zero point at input 2. Per-tensor parameters are reshaped to 0-d."""
     given = (scale,) if node.optional(2) is None else (scale, node.input(2))
     return tuple(reshape(item, shape=()) if _is_per_tensor(node, index) else item for index, item in enumerate(given, 1))
 
 
 def _granularity(node: Node) -> tuple[int, int]:
-    """Return (axis, block size) of the scales; axis 0 if they are per tensor."""
+    """Return (axis, block size) of the scales. For per-tensor scales, the axis is 0."""
     if _is_per_tensor(node, 1):
         return 0, 0
     rank = node.rank(0)
@@ -92,7 +92,7 @@ def _followed(value: Expr, trailing: int) -> Expr:
 
 
 def _parameter(node: Node, index: int, trailing: int = 0) -> Expr | None:
-    """Return an optional scale or zero point. A vector applies to the axis that `trailing` axes follow."""
+    """Return an optional scale or zero point. A vector is reshaped to apply to the axis before the last `trailing` axes."""
     value = node.optional(index)
     return None if value is None else _followed(value, trailing)
 
@@ -113,7 +113,7 @@ def _convolution(node: Node, x: Expr, w: Expr, bias: Expr | None = None) -> Expr
 
 
 def _conv_integer(node: Node) -> Expr:
-    """Convert ConvInteger. Inputs: data, weights, their zero points; that of the weights may be per output channel."""
+    """Convert ConvInteger. Inputs: data, weights, zero point of the data, zero point of the weights (may be per output channel)."""
     x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 1, _parameter(node, 3, node.rank(1) - 1))
     return _convolution(node, x, w)
 
@@ -124,7 +124,7 @@ def _rows(node: Node) -> int:
 
 
 def _matmul_integer(node: Node) -> Expr:
-    """Convert MatMulInteger. Inputs: a, b, their zero points, which may be per row of a and per column of b."""
+    """Convert MatMulInteger. Inputs: a, b, zero point of a (may be per row), zero point of b (may be per column)."""
     return matmul(_integers(node, 0, _parameter(node, 2, _rows(node))), _integers(node, 1, _parameter(node, 3)))
 
 
@@ -139,7 +139,7 @@ def _qlinear_conv(node: Node) -> Expr:
 def _qlinear_matmul(node: Node) -> Expr:
     """Convert QLinearMatMul. Inputs: a, scale, zero point; b, scale, zero point; scale, zero point of the result.
 
-    Those of a may be per row, those of b per column.
+    The scale and zero point of a may be per row, the scale and zero point of b per column.
     """
     to, zero_point = node.dtype(7), _followed(node.input(7), 0)
     rows = _rows(node)

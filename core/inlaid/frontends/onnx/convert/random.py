@@ -1,4 +1,4 @@
-"""Random values.
+"""Operators that generate random values.
 
 Operators are pure, so a node's generator is seeded by its `seed`, or by a hash of the node's name: each run of a model returns the
 same values.
@@ -84,7 +84,7 @@ def _multinomial(node: Node) -> Expr:
 
 
 def _dropout(node: Node) -> tuple[Expr, ...]:
-    """Convert Dropout to (data, mask). Data is dropped only in training: attribute `is_test` before opset 7, an input since 12."""
+    """Convert Dropout to (data, mask). Only training drops data: by attribute `is_test` before opset 7, by an input since 12."""
     x, of, shape = node.input(0), node.dtype(0), node.tensor(0).shape
     if node.opset < 12:
         training = node.opset < 7 and not node.attrs.get("is_test", 0)

@@ -20,7 +20,7 @@ _PARAMETERS: Mapping[str, tuple[float, float]] = {
     "ScaledTanh": (1.0, 1.0),
     "ThresholdedRelu": (1.0, 0.0),
 }
-"""Default alpha and beta of the activations that have them."""
+"""Default (alpha, beta) of each activation that has these parameters."""
 
 _NAMES = {name.lower(): name for name in ACTIVATIONS}
 _NO_BETA = ("Elu", "LeakyRelu", "ThresholdedRelu")
@@ -31,7 +31,7 @@ _Common = tuple[str, tuple[str, ...], tuple[float, ...], tuple[float, ...], floa
 
 
 def _common(node: Node, defaults: tuple[str, ...]) -> _Common:
-    """Return the attributes that the layers share. The node lists alphas and betas only for the activations that have them."""
+    """Return the attributes common to all layers. The node lists alphas and betas only for the activations that use them."""
     direction = node.attrs.get("direction", "forward")
     given = node.attrs.get("activations") or defaults * (2 if direction == "bidirectional" else 1)
     names = [_NAMES.get(str(name).lower(), "") for name in given]
@@ -64,7 +64,7 @@ def _swapped(x: Expr) -> Expr:
 def _layer(
     node: Node, operator: Operator, attrs: RecurrentAttrs, gates: int, states: int, peephole: Expr | None
 ) -> tuple[Expr, ...]:
-    """Build a layer from X, W, R, B, sequence_lens and initial states. With layout 1 the batch axis is first."""
+    """Build a layer from X, W, R, B, sequence_lens and initial states. Layout 1 puts the batch axis first."""
     if node.rank(0) != 3 or node.rank(1) != 3 or node.rank(2) != 3:
         raise node.error("X, W and R must have rank 3")
     batch_first = bool(node.attrs.get("layout", 0))

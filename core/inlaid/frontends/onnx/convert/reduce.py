@@ -32,7 +32,7 @@ from inlaid.ops.reduce import argmax, argmin, cumprod, cumsum, reduce_max, reduc
 from inlaid.ops.shape import iota, pad, reshape
 
 Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
-"""(tensor, axes, keepdims) -> its reduction."""
+"""Reduces a tensor: (tensor, axes, keepdims) -> result."""
 
 _AXES_ARE_INPUT = {"ReduceSum": 13}
 """First opset in which `axes` is an input; 18 for the other operators."""
@@ -56,7 +56,7 @@ def _axes(node: Node) -> tuple[int, ...] | None:
 def _reducer(reduction: Reduction) -> Converter:
     def convert(node: Node) -> Expr:
         axes = _axes(node)
-        # Without axes, each element is reduced by itself.
+        # Without axes, each element is a reduction of one element.
         return reduction(node.input(0), axes or (), axes is not None and bool(node.attrs.get("keepdims", 1)))
 
     return convert

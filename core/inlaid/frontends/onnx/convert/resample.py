@@ -21,7 +21,7 @@ from inlaid.ops.shape import sizes as sizes_of
 
 
 def _floats(node: Node, index: int) -> tuple[float, ...]:
-    """Return the elements of a static input; empty if it is omitted."""
+    """Return the elements of a static input; empty if the input is omitted."""
     return () if node.optional(index) is None else tuple(map(float, node.require_static(index).reshape(-1)))
 
 
@@ -34,7 +34,7 @@ def _scaled(extent: Dim, scale: float) -> Dim:
 
 
 def _resize_10(node: Node) -> Expr:
-    """Convert Resize of opset 10, by scales: asymmetric coordinates, rounded down for a scale above 1 and up for one below."""
+    """Convert Resize of opset 10. Coordinates are asymmetric, rounded down for a scale above 1, up for a scale below 1."""
     shape, scales = node.tensor(0).shape, _floats(node, 1)
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
         raise node.error(f"expected one positive scale for each of {len(shape)} axes, got {scales}")
@@ -66,7 +66,7 @@ def _resize(node: Node) -> Expr:
     attrs = node.attrs
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
     if node.optional(2) is not None and node.static(2) is None and not isinstance(node.input(2), Var):
-        return _resize_computed(node, axes)  # scales that are graph inputs are unrestricted, so they must be static
+        return _resize_computed(node, axes)  # a graph input could have any scales, so it must be static
     scales, sizes = _floats(node, 2), node.sizes(3, "sizes") if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
         raise node.error(f"expected either scales or sizes, one for each of {len(axes)} axes")
@@ -111,8 +111,8 @@ def _resize(node: Node) -> Expr:
 
 
 def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
-    """Convert a Resize by data-dependent scales. They must give integer sizes, so that the scale is the quotient of the sizes. If a
-    float32 product is just below an integer, ONNX's size is one less and the scale is not the quotient."""
+    """Convert a Resize with data-dependent scales. Each scale must give an integer size, so that it is the quotient of two sizes.
+    If a float32 product is just below an integer, ONNX's size is one less, and the scale is not the quotient."""
     shape, attrs = list(node.tensor(0).shape), node.attrs
     if node.tensor(2).shape != (len(axes),) or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise node.error(f"computed scales must have {len(axes)} elements, and cropping is not supported")
@@ -144,7 +144,7 @@ def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
 
 
 def _part(vector: Expr, index: int) -> Expr:
-    """Return an element of a vector; for a concatenation, take it from its part."""
+    """Return an element of a vector. If the vector is a concatenation, read the part that has the element."""
     while isinstance(vector, Call) and vector.callee is concat:
         for part in vector.args:
             extent = tensor_of(part).shape[0]
@@ -158,7 +158,7 @@ def _part(vector: Expr, index: int) -> Expr:
 
 
 def _kept_ratio(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
-    """Return the common scale of all axes with which no axis is larger, or none is smaller, than its requested size."""
+    """Return one scale for all axes: the greatest with which no axis exceeds its size, or the least with which none is below."""
     quotients = []
     for extent, size in zip(extents, sizes, strict=True):
         if not isinstance(extent, int) or not isinstance(size, int) or extent == 0:

@@ -12,7 +12,7 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import scalar, tensor_of
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
-"""Values of post_transform by name; TreeEnsemble uses their indices."""
+"""Names of the values of post_transform. TreeEnsemble refers to the values by index."""
 
 
 def transformed(node: Node, scores: Expr) -> Expr:

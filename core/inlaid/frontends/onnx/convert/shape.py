@@ -46,7 +46,7 @@ def zero(type_: TensorType) -> Expr:
 
 
 def integers(node: Node, attribute: str, index: int) -> tuple[int, ...] | None:
-    """Return integers that are an attribute in old opsets and a static input in new ones; None if omitted."""
+    """Return integers that are an attribute in old opsets and a static input in new opsets; None if omitted."""
     if node.optional(index) is not None:
         return tuple(int(value) for value in node.require_static(index).reshape(-1))
     found = node.attrs.get(attribute)
@@ -54,7 +54,7 @@ def integers(node: Node, attribute: str, index: int) -> tuple[int, ...] | None:
 
 
 def known_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Resolve axes that may be negative. Raises `ModelImportError` for one out of range or duplicate."""
+    """Resolve axes that may be negative. Raises `ModelImportError` for an axis that is out of range or occurs twice."""
     found = tuple(node.axis(axis, rank) for axis in axes)
     if len(set(found)) != len(found):
         raise node.error(f"axes must be unique, got {tuple(axes)}")
@@ -253,7 +253,7 @@ def _slice(node: Node) -> Expr:
 
 
 def _slice_computed(node: Node, count: int) -> Expr:
-    """Convert a Slice with data-dependent axes or steps: all axes are sliced, those that are not in `axes` completely."""
+    """Convert a Slice with data-dependent axes or steps. All axes are sliced; an axis that is not in `axes` is kept in full."""
     result, rank = node.input(0), node.rank(0)
     if any(node.optional(index) is not None and _length(node, index) != count for index in range(2, 5)):
         raise node.error(f"expected {count} ends, axes and steps, as many as starts")
@@ -366,7 +366,7 @@ def _center_crop_pad(node: Node) -> Expr:
     pads: list[Dim] = [0] * (2 * x.rank)
     for axis, size in zip(axes, wanted, strict=True):
         more = arith.add(size, arith.mul(x.shape[axis], -1))
-        # The number of elements added or cropped before rounds towards zero.
+        # The number of elements added or cropped at the start rounds towards zero.
         before = arith.select(arith.compare("<", more, 0), -(-more // 2), more // 2)
         pads[axis] = simple(before)
         pads[x.rank + axis] = simple(more - before)
@@ -456,7 +456,7 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
 
 
 def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:
-    """Return the row index plus `offset`, and the column index, of every element of a matrix; int64."""
+    """Return two int64 tensors: the row index plus `offset`, and the column index, of every element of a matrix."""
     rows = add(iota(shape=shape, axis=0), offset)
     return rows, iota(shape=shape, axis=1)
 

@@ -86,8 +86,8 @@ def _transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, b
 def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     """Build the real signal of `length` elements from the first `bins` values of its transform along the last axis.
 
-    The omitted values are the conjugates of the given ones, so each counts twice, except the first and, for an even length, the
-    last.
+    The omitted values are conjugates of given values. So each given value counts twice, except the first one and, for an even
+    length, the last one.
     """
     of = tensor_of(real).dtype
     cosine, sine = _waves(bins, length, length, of)
@@ -104,7 +104,7 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
 
 
 def _parts(node: Node, x: Expr) -> tuple[Expr, Expr | None]:
-    """Split the last axis into the real and the imaginary part (None for a real tensor)."""
+    """Split the last axis into the real part and the imaginary part. The latter is None for a real tensor."""
     last = tensor_of(x).rank - 1
     parts = tensor_of(x).shape[last] if last >= 0 else 0
     if parts not in (1, 2):
@@ -193,7 +193,7 @@ def _mel_weights(node: Node) -> Expr:
     bands, length, rate = (int(node.require_static(index).reshape(())) for index in range(3))
     low, high = (float(node.require_static(index).reshape(())) for index in (3, 4))
     if bands < 0 or length < 0 or rate <= 0:
-        raise node.error(f"invalid num_mel_bins {bands}, dft_length {length} or sample_rate {rate}")
+        raise node.error(f"num_mel_bins and dft_length must be >= 0 and sample_rate > 0, got {bands}, {length} and {rate}")
     mels = [2595 * math.log10(1 + edge / 700) for edge in (low, high)]
     edges = mels[0] + np.arange(bands + 2) * (mels[1] - mels[0]) / (bands + 2)
     bins = np.floor((length + 1) * 700 * (10 ** (edges / 2595) - 1) / rate)

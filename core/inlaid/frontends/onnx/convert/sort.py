@@ -1,4 +1,4 @@
-"""Sorting, and selection by order."""
+"""Sorting, top-k, unique values and non-maximum suppression."""
 
 from __future__ import annotations
 

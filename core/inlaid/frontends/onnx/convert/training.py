@@ -1,4 +1,4 @@
-"""Optimiser steps. Inputs: learning rate R, step T, then groups of n tensors: X, their gradients G, the state."""
+"""Optimiser steps. Inputs: learning rate R, step T, then groups of n tensors: parameters X, gradients G, optimiser states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.ops.elementwise import add, div, less, mul, pow, sqrt, sub, where
 
 
 def _groups(node: Node, count: int) -> list[tuple[Expr, ...]]:
-    """Regroup the tensors to (X, G, state...) for each X."""
+    """Regroup the tensors to one tuple (X, G, state...) per X."""
     tensors = [node.input(index) for index in range(2, len(node.inputs))]
     if not tensors or len(tensors) % count:
         raise node.error(f"the number of tensors must be a multiple of {count}, got {len(tensors)}")
@@ -20,7 +20,7 @@ def _groups(node: Node, count: int) -> list[tuple[Expr, ...]]:
 
 
 def _flat(steps: list[tuple[Expr, ...]]) -> tuple[Expr, ...]:
-    """Regroup outputs by tensor to outputs by group."""
+    """Reorder outputs from one tuple per X to groups: all new X, then all of each state."""
     return tuple(item for group in zip(*steps, strict=True) for item in group)
 
 

@@ -22,10 +22,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees as tables indexed by node: interior nodes first, then leaves, which are their own children.
+    """The trees as tables indexed by node: interior nodes first, then leaves. A leaf is its own child.
 
     feature, split, mode, when_true, when_false, missing_is_true: (nodes,). members: (nodes, size of the largest set), padded with
-    NaN. weight, present: (nodes, targets), the weight of a leaf for each target, and whether it has one. roots: (trees,). depth:
+    NaN. weight, present: (nodes, targets), the weight of a leaf for each target, and whether there is one. roots: (trees,). depth:
     the maximum number of steps from a root to a leaf.
     """
 
@@ -63,16 +63,16 @@ def _trees(node: Node) -> Trees:
         ids = np.array(attrs.get(f"nodes_{side}nodeids", []), np.int64)
         is_leaf = np.array(attrs.get(f"nodes_{side}leafs", []), np.int64)
         if len(ids) != interior or len(is_leaf) != interior:
-            raise node.error("the attributes nodes_* must have one length")
+            raise node.error("the attributes nodes_* must have the same length")
         limits = np.where(is_leaf != 0, leaves, interior)
         if (ids < 0).any() or (ids >= limits).any():
             raise node.error(f"nodes_{side}nodeids has an index out of range")
         children.append(np.concatenate([np.where(is_leaf != 0, ids + interior, ids), interior + np.arange(leaves)]))
     roots = np.array(attrs.get("tree_roots", []), np.int64)
     if len(modes) != interior or len(splits) != interior or len(weights) != leaves:
-        raise node.error("the attributes nodes_* and leaf_* must each have one length")
+        raise node.error("the attributes nodes_* must have the same length, and so must leaf_*")
     if not len(roots) or (roots < 0).any() or (roots >= interior).any():
-        raise node.error("tree_roots must not be empty or have an index out of range")
+        raise node.error("tree_roots must have at least one index, each of an interior node")
     if (modes < 0).any() or (modes >= len(COMPARISONS)).any():
         raise node.error(f"nodes_modes must be 0 to {len(COMPARISONS) - 1}")
     missing = np.array(attrs.get("nodes_missing_value_tracks_true") or np.zeros(interior), np.int64)
@@ -102,7 +102,7 @@ def _trees(node: Node) -> Trees:
 
 
 def _members(node: Node, modes: Array, leaves: int) -> Array:
-    """Decode the sets of the nodes that test membership: lists in the order of these nodes, each terminated by NaN."""
+    """Decode the sets of the nodes that test membership. The sets are lists in the order of the nodes, each terminated by NaN."""
     values = np.asarray(node.attrs.get("membership_values", np.zeros(0, np.float32)))
     testing = np.flatnonzero(modes == COMPARISONS.index("in"))
     ends = np.flatnonzero(np.isnan(values))
@@ -111,7 +111,7 @@ def _members(node: Node, modes: Array, leaves: int) -> Array:
     sets = np.split(values, ends[: len(testing)]) if len(testing) else []
     table = np.full((len(modes) + leaves, max(map(len, sets), default=1)), np.nan, values.dtype)
     for place, item in zip(testing, sets, strict=False):
-        table[place, : len(item)] = item  # starts with the NaN that terminates the previous one and never compares equal
+        table[place, : len(item)] = item  # item starts with the NaN that ends the previous set; NaN never compares equal
     return table
 
 
@@ -127,7 +127,7 @@ def depth(node: Node, children: list[Array], roots: Array, is_leaf: Array) -> in
 
 
 def leaves(node: Node, trees: Trees, x: Expr) -> Expr:
-    """Compute the leaf of each tree that each row of `x` (rows, features) reaches: (rows, trees)."""
+    """Compute, for each row of `x` (rows, features), the leaf that it reaches in each tree: (rows, trees)."""
     rows, features = tensor_of(x).shape
     if isinstance(features, int) and (trees.feature >= features).any():
         raise node.error(f"nodes_featureids must be < {features}, the number of features of the input")
@@ -148,7 +148,7 @@ def _tree_ensemble(node: Node) -> Expr:
 
 
 def _one_level_down(trees: Trees, rows: Expr, place: Expr) -> Expr:
-    """Return the child of each node in `place` (rows, trees) that its test selects."""
+    """Return, for each node in `place` (rows, trees), the child that the test of the node selects."""
 
     def of_place(table: Array) -> Expr:
         return ops.take(constant(table), place, axis=0)

@@ -19,7 +19,7 @@ def spatial_shape(node: Node) -> tuple[Dim, ...]:
 
 
 def ints(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
-    """Return an attribute with one integer per spatial dimension. Raises `ModelImportError` for another length."""
+    """Return an attribute with one integer per spatial dimension. Raises `ModelImportError` if it has another length."""
     values = tuple(node.attrs.get(name) or (default,) * rank)
     if len(values) != rank:
         raise node.error(f"{name} must have {rank} elements, one per spatial dimension, got {len(values)}")
@@ -27,7 +27,7 @@ def ints(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
 
 
 def explicit_pads(node: Node, rank: int) -> tuple[int, ...]:
-    """Return the attribute `pads`: all before, then all after."""
+    """Return the attribute `pads`: the padding before each spatial dimension, then the padding after each."""
     pads = tuple(node.attrs.get("pads") or (0,) * (2 * rank))
     if len(pads) != 2 * rank:
         raise node.error(f"pads must have {2 * rank} elements for {rank} spatial dimensions, got {len(pads)}")

@@ -35,7 +35,7 @@ def _plain(operator: Binary) -> Converter:
 
 
 def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr], float]:
-    """Rescale both inputs to a common scale, twice the larger of theirs, with `bits` fraction bits. Returns them and the scale."""
+    """Rescale both inputs to one scale, twice the larger scale, with `bits` fraction bits. Returns the inputs and the scale."""
     scales = [float(node.pair(node.tensor(index))[0]) for index in range(2)]
     twice = 2.0 * max(scales)
     raised = [ops.shift_left(node.wide(index), number(bits)) for index in range(2)]
@@ -43,15 +43,15 @@ def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr],
 
 
 def _floored(wide: Expr, factors: list[float]) -> Expr:
-    """Multiply int32 by a factor below 1: the upper half of the product is rounded, the right shift truncates."""
+    """Multiply int32 by a factor below 1. The upper half of the product is rounded, but the right shift truncates."""
     (multiplier,), (shift,) = ops.fixed_point.fixed_points(factors)
     high = ops.multiply_fixed(wide, number(int(multiplier)), number(0))
     return ops.shift_right(high, number(-int(shift))) if shift else high
 
 
 def _in_one_go(node: Node) -> tuple[Dim, bool]:
-    """Return the number of elements in LiteRT's inner loop, and whether one side is a scalar in it. The loop runs over the last
-    axes of equal sizes or, if there are none, over the last axes in which one side has size 1."""
+    """Return the number of elements in LiteRT's inner loop, and whether one operand is constant in that loop. The loop runs over
+    the last axes of equal sizes or, if there are none, over the last axes in which one side has size 1."""
     shapes = [node.shape(index) for index in range(2)]
     rank = max(map(len, shapes))
     first, second = ((1,) * (rank - len(shape)) + shape for shape in shapes)
@@ -77,7 +77,7 @@ def _in_one_go(node: Node) -> tuple[Dim, bool]:
 
 
 def _added_in_vectors(node: Node, total: Expr) -> Expr:
-    """Compute an 8-bit sum as LiteRT's vector code does, which rounds the terms of a sum down in whole vectors."""
+    """Compute an 8-bit sum as LiteRT's vector code does: in whole vectors, the terms of the sum are rounded down."""
     run, single = _in_one_go(node)
     whole = whole_vectors(run, VECTOR) if single or node.result.dtype.name == "uint8" else 0
     if whole == 0:
@@ -112,8 +112,8 @@ def _sum(operator: Binary) -> Converter:
 
 
 def _powers_of_two(node: Node) -> list[int] | None:
-    """Return by how many bits each input is shifted right to the scale of the result, if all scales are powers of two; else
-    None."""
+    """Return the right shift, in bits, from the scale of each input to the scale of the result, if all scales are powers of two;
+    else None."""
     exponents = []
     for tensor in (node.tensor(0), node.tensor(1), node.result):
         fraction, exponent = math.frexp(float(node.pair(tensor)[0]))
@@ -126,7 +126,7 @@ def _powers_of_two(node: Node) -> list[int] | None:
 def _shifted_sum(node: Node, operator: Binary, shifts: list[int]) -> Expr:
     """Compute an int16 sum whose scales are powers of two."""
     if min(shifts) < 0 or 0 not in shifts:
-        raise node.error("power-of-two scales must both be that of the result, or one of them smaller")
+        raise node.error("the power-of-two scales must equal the scale of the result, or one of them be smaller")
     sides = [_halved(node.wide(index), places) if places else node.wide(index) for index, places in enumerate(shifts)]
     return node.placed(operator(*sides))
 
@@ -198,7 +198,7 @@ def _div(node: Node) -> Expr:
 
 
 def _headroom(value: int) -> int:
-    """Return by how many bits an int32 can be shifted left without overflow."""
+    """Return the number of bits by which an int32 can be shifted left without overflow."""
     return 31 - (value if value >= 0 else ~value).bit_length()
 
 
@@ -227,7 +227,7 @@ def _floor_div(node: Node) -> Expr:
 
 
 def _atan2(node: Node) -> Expr:
-    """Convert ATAN2, by the quotient of the smaller and the larger coordinate. Distinguishes signed zeros."""
+    """Convert ATAN2, by the quotient of the smaller and the larger coordinate. The sign of a zero determines the quadrant."""
     y, x = node.input(0), node.input(1)
     of = node.result.dtype
 
@@ -251,7 +251,7 @@ def _atan2(node: Node) -> Expr:
 
 
 def _comparison(operator: Binary, scaled_16: bool = False) -> Converter:
-    """Make a converter of a comparison. 8-bit integers are rescaled first, 16-bit ones if `scaled_16`."""
+    """Make a converter of a comparison. 8-bit integers are rescaled first; 16-bit integers only if `scaled_16`."""
 
     def convert(node: Node) -> Expr:
         bits = node.tensor(0).dtype.bits

@@ -197,7 +197,7 @@ def _matrix_set_diag(node: Node) -> Expr:
 
 
 def _bucketize(node: Node) -> Expr:
-    """Convert BUCKETIZE: count the boundaries, which are ascending, that are <= the value."""
+    """Convert BUCKETIZE: for each value, count the boundaries (ascending) that are <= the value."""
     count = node.option("BoundariesLength")
     if not 0 <= count <= MOST_BOUNDARIES:
         raise node.error(f"expected at most {MOST_BOUNDARIES} boundaries, got {count}")

@@ -40,14 +40,14 @@ def _short(number: int) -> int:
 
 
 def _product(a: Array, b: Array | int) -> Array:
-    """Compute a * b / 2^15, rounded to nearest; a half is rounded towards 0 for a negative product, else up."""
+    """Compute a * b / 2^15, rounded to nearest. A half is rounded towards 0 for a negative product, otherwise up."""
     value = a * b
     moved = value + np.where(value >= 0, 1 << 14, 1 - (1 << 14))
     return np.asarray(np.minimum(np.sign(moved) * (np.abs(moved) >> 15), GREATEST))
 
 
 def _exponential(value: Array, fraction: int) -> Array:
-    """Compute exp of non-positive values with `fraction` fraction bits; the result has 15."""
+    """Compute exp of non-positive values with `fraction` fraction bits. The result has 15 fraction bits."""
     quarter = 1 << (fraction - 2)
     part = (value & (quarter - 1)) - quarter
     x = saturate_int16(part << (15 - fraction)) + (1 << 12)
@@ -66,7 +66,7 @@ def _exponential(value: Array, fraction: int) -> Array:
 
 
 def _reciprocal(value: Array) -> Array:
-    """Compute 2 / (1 + x) for x in [0, 1] with 15 fraction bits, by three Newton iterations; the result has 13."""
+    """Compute 2 / (1 + x) for x in [0, 1] with 15 fraction bits, by three Newton iterations. The result has 13 fraction bits."""
     total = value + GREATEST
     half = (total + 1) >> 1
     x = _short(FIRST) + _product(half, _short(SLOPE))
@@ -78,7 +78,7 @@ def _reciprocal(value: Array) -> Array:
 
 @cache
 def sigmoids() -> Array:
-    """Tabulate the sigmoid of every int16 with 12 fraction bits, in ascending order; the results have 15."""
+    """Tabulate the sigmoid of every int16 with 12 fraction bits, in ascending order. The results have 15 fraction bits."""
     every = np.arange(LEAST, GREATEST + 1, dtype=np.int64)
     positive = saturate_int16(_reciprocal(_exponential(np.maximum(-np.abs(every), LEAST), GATE_BITS)) << 1)
     found = np.where(every > 0, positive, GREATEST - positive)
@@ -87,7 +87,7 @@ def sigmoids() -> Array:
 
 @cache
 def tangents(bits: int) -> Array:
-    """Tabulate tanh of every int16 with `bits` fraction bits, in ascending order; the results have 15."""
+    """Tabulate tanh of every int16 with `bits` fraction bits, in ascending order. The results have 15 fraction bits."""
     every = np.arange(LEAST, GREATEST + 1, dtype=np.int64)
     # Twice the value has one fraction bit less.
     negative = np.maximum(-np.abs(every), LEAST)
@@ -99,7 +99,7 @@ def tangents(bits: int) -> Array:
 
 
 def _look_up(table: Expr, value: Expr) -> Expr:
-    """Look up int32 values in the int16 range in a table of all int16. Returns int32."""
+    """Look up int32 values, in the int16 range, in a table with one entry per int16. Returns int32."""
     return ops.cast(ops.take(table, ops.add(value, scalar(-LEAST, "int32")), axis=0), dtype="int32")
 
 
@@ -115,10 +115,10 @@ def _rounded(value: Expr, places: int) -> Expr:
 
 
 def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr, States]:
-    """Run the layer on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `first` is the index of
-    the first weights among the inputs, `output` and `cell` are those of the states."""
+    """Run the layer on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `first`, `output` and
+    `cell` are input indices: of the first weights, of the output state and of the cell state."""
     if node.tensor(0).dtype.name != "int8" or node.tensor(cell).dtype.name != "int16":
-        raise node.error("an integer LSTM must have int8 data and an int16 cell: convert it so, or keep it in floats")
+        raise node.error("an integer LSTM must have int8 data and an int16 cell: convert the layer so, or keep it in floats")
     if any(node.has(index) for index in (*range(first + 8, first + 11), first + 15, first + 16, *range(20, 24))):
         raise node.error("integer peepholes, projections and layer norms are not supported: keep the layer in floats")
     if not node.has(first) or len(node.intermediates) != 5:
@@ -152,8 +152,8 @@ def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr
 
 
 def _products(node: Node, x: Expr, first: int, output: int) -> tuple[Expr, Callable[[Expr], Expr]]:
-    """Return the products of all data and the gates' weights, plus biases, concatenated, as 16-bit values with 12 fraction bits;
-    and a function that computes those of an output, which may exceed 16 bits."""
+    """Return the products of all data and the gates' weights, plus biases, concatenated, as 16-bit values with 12 fraction bits.
+    Also returns a function that computes the products of an output, which may exceed 16 bits."""
 
     def product(value: Expr, start: int, scale: Any, point: int, biased: bool) -> Expr:
         parts = []

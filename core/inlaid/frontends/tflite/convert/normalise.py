@@ -15,11 +15,11 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import scaled
 
 LEAST = 1e-6
-"""Minimum norm that a row of floats is divided by."""
+"""Minimum divisor in the normalisation of floats. It replaces a smaller norm."""
 L2_BITS = 7
 """Fraction bits of a normalised 8-bit row."""
 REACH = 10.0
-"""Range of the table of exponentials of int16: differences to the maximum down to -REACH."""
+"""Range of the table of exponentials of int16: differences from the maximum, down to -REACH."""
 
 
 def _axis(node: Node) -> int:
@@ -30,7 +30,7 @@ def _axis(node: Node) -> int:
 
 
 def _below(node: Node) -> Expr:
-    """Compute row maximum - value of stored integers, as int32."""
+    """Compute the row maximum minus the value, for stored integers, as int32."""
     wide = ops.cast(node.input(0), dtype="int32")
     return ops.sub(ops.reduce_max(wide, axes=(_axis(node),), keepdims=True), wide)
 

@@ -14,7 +14,7 @@ from inlaid.frontends.tflite.node import Converter, Node, typed
 from inlaid.graph.ir import Expr, constant
 
 LARGEST = 1 << 26
-"""Maximum number of elements of a window over all channels: sums need a weight for each."""
+"""Maximum number of elements of a window over all channels: a sum has one weight per element."""
 
 
 def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:

@@ -15,7 +15,7 @@ from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.graph.ir import Constant, Expr, constant
 
 ROUNDED_FACTORS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-"""Operators for which LiteRT multiplies two scales in float32. For others it uses float64, except for uint8."""
+"""Operators for which LiteRT multiplies two scales in float32. For other operators it uses float64, except for uint8."""
 VECTOR = 8
 """Channels per iteration of LiteRT's vector code that scales depthwise and transposed convolutions."""
 
@@ -44,7 +44,7 @@ def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
 
 
 def _sums_of(node: Node, bias: int) -> str:
-    """Return the dtype of integer accumulators: that of the bias."""
+    """Return the dtype of integer accumulators: the dtype of the bias."""
     return "int64" if node.has(bias) and node.tensor(bias).dtype.name == "int64" else "int32"
 
 
@@ -87,7 +87,7 @@ def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[
 def _conv_2d(node: Node) -> Expr:
     channels, depth = node.tensor(0).shape[3], node.tensor(1).shape[3]
     if depth == 0 or channels % depth:
-        raise node.error(f"the channels of the data must be a multiple of those of the weights, {depth}, got {channels}")
+        raise node.error(f"the number of data channels must be a multiple of the weights' {depth} channels, got {channels}")
     if node.tensor(0).dtype.name == "int16" and _sums_of(node, 2) == "int32":
         raise node.error("int16 data must have an int64 bias: LiteRT's int32 sums overflow")
     rounding = "up" if channels == depth and node.tensor(0).dtype.bits == 8 else "away"
@@ -103,7 +103,7 @@ def _depthwise_conv_2d(node: Node) -> Expr:
 
 
 def _weights(node: Node, index: int = 1) -> Expr:
-    """Return an input as weights: dequantised if the data is float, else minus their zero points."""
+    """Return an input as weights: dequantised if the data is float, otherwise with the zero points subtracted."""
     found, tensor = node.input(index), node.tensor(index)
     if tensor.dtype.is_float:
         return found
@@ -130,7 +130,7 @@ def _centred(node: Node, index: int) -> Expr:
 
 
 def _moved(weights: Expr, perm: tuple[int, ...]) -> Expr:
-    """Transpose weights; constant ones at import."""
+    """Transpose weights. Constant weights are transposed at import."""
     if isinstance(weights, Constant):
         return constant(np.ascontiguousarray(weights.data.transpose(perm)))
     return ops.transpose(weights, perm=perm)
@@ -243,7 +243,7 @@ def _conv_3d(node: Node) -> Expr:
 def _conv_3d_transpose(node: Node) -> Expr:
     strides, dilations = _solid(node)
     if dilations != (1, 1, 1):
-        raise node.error(f"dilations must be 1, as LiteRT does not support others, got {dilations}")
+        raise node.error(f"dilations must be 1, the only value that LiteRT supports, got {dilations}")
     pads = _crops(node, node.tensor(1).shape[:3], strides, node.tensor(2).shape[1:4])
     weights = _moved(node.input(1), (4, 3, 0, 1, 2))
     return _of_channels(node, ops.conv_transpose(channels_second(node.input(2)), weights, strides=strides, pads=pads), 3)

@@ -26,7 +26,7 @@ INPUT, FORGET, CELL, OUTPUT = range(GATES)
 
 
 def _real(node: Node, index: int) -> Expr:
-    """Return an input as floats, dequantised if it is stored."""
+    """Return an input as floats. A quantised input is dequantised."""
     if node.tensor(index).dtype.is_float:
         return node.input(index)
     scale, zero_point = node.pair(node.tensor(index))
@@ -87,8 +87,8 @@ def _sequence_rnn(node: Node) -> Updated:
 
 
 def _bidirectional_rnn(node: Node) -> Updated:
-    """Convert BIDIRECTIONAL_SEQUENCE_RNN. Inputs 1 to 4 are of the forward direction, 5 to 8 backward; 9 to 11 auxiliary data and
-    weights."""
+    """Convert BIDIRECTIONAL_SEQUENCE_RNN. Inputs 1 to 4 belong to the forward direction, 5 to 8 to the backward direction, 9 to 11
+    are auxiliary data and weights."""
     time_major = bool(node.option("TimeMajor", False))
     sides, merged, further = _sides(node, time_major, 9, (10, 11))
     found = [_rnn_steps(node, sides[0], 1, further[0]), _rnn_steps(node, sides[1], 5, further[1], reverse=True)]
@@ -100,8 +100,8 @@ def _bidirectional_rnn(node: Node) -> Updated:
 def _sides(
     node: Node, time_major: bool, aux: int, weights: tuple[int, int]
 ) -> tuple[tuple[Expr, Expr], bool, tuple[tuple[Expr, Expr] | None, tuple[Expr, Expr] | None]]:
-    """Return, for a bidirectional layer: the data of each direction, whether the outputs are merged, and auxiliary data with its
-    weights. Auxiliary data without weights is the data of the backward direction."""
+    """Return, for a bidirectional layer: the data of each direction, whether the outputs are merged, and the auxiliary data and
+    weights of each direction. Auxiliary data without weights becomes the data of the backward direction."""
     x = _time_first(node.input(0), time_major)
     more = _time_first(node.input(aux), time_major) if node.has(aux) else None
     merged = bool(node.option("MergeOutputs", False))
@@ -133,7 +133,7 @@ class _Lstm:
         return self.first + GATES + gate
 
     def peephole(self, gate: int) -> int:
-        """Return the input index of the peephole weights of a gate. The cell gate has none."""
+        """Return the input index of the peephole weights of a gate. The cell gate has no peephole weights."""
         return self.first + 2 * GATES + (gate if gate < CELL else gate - 1)
 
     def bias(self, gate: int) -> int:
@@ -272,7 +272,7 @@ def _svdf(node: Node) -> Updated:
 
 
 def _stored_features(node: Node) -> Expr:
-    """Multiply data and features, requantised to int16 with the scale of the state."""
+    """Multiply data by the feature filters, and requantise the product to int16 with the scale of the state."""
     node.require("int8")
     if node.tensor(4).dtype.name != "int16":
         raise node.error(f"the state must be int16, got {node.tensor(4).dtype}")

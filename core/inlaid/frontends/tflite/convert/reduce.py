@@ -17,7 +17,7 @@ from inlaid.ops.fixed_point import scaled
 VECTOR = 16
 """Channels per iteration of LiteRT's vector code for means."""
 LONGEST_PRODUCT = 256
-"""Maximum number of factors of a product of stored integers, which is unrolled."""
+"""Maximum number of factors of a product of stored integers. Such products are unrolled."""
 
 
 def _axes(node: Node) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
     """Return ((input rows, output rows), (input columns, output columns))."""
     shape, new = node.shape(0), node.dims(1)
     if len(shape) != 4 or len(new) != 2:
-        raise node.error(f"expected 2 sizes and an image of rank 4, got {len(new)} and {len(shape)}")
+        raise node.error(f"expected 2 sizes and an image of rank 4, got {len(new)} sizes and rank {len(shape)}")
     if node.option("AlignCorners", False) and node.option("HalfPixelCenters", False):
         raise node.error("align_corners and half_pixel_centers are mutually exclusive: set only one")
     return (shape[1], new[0]), (shape[2], new[1])

@@ -124,13 +124,13 @@ def _range(node: Node) -> Expr:
 
 def _concatenation(node: Node) -> Expr:
     if node.option("FusedActivationFunction"):
-        raise node.error("a fused activation is not supported, nor is it in LiteRT")
+        raise node.error("a fused activation is not supported, as in LiteRT: apply it to the result")
     parts = [_rescaled(node, index) for index in range(len(node.values))]
     return ops.concat(*parts, axis=node.axis(node.option("Axis"), len(node.shape(0))))
 
 
 def _rescaled(node: Node, index: int) -> Expr:
-    """Requantise a stored input to the scale and zero point of the result. LiteRT does so only for uint8."""
+    """Requantise a stored input to the scale and zero point of the result. LiteRT requantises only uint8."""
     value, tensor, result = node.input(index), node.tensor(index), node.result
     if tensor.quantisation is None or result.quantisation is None or tensor.dtype.is_float:
         return value
@@ -138,7 +138,7 @@ def _rescaled(node: Node, index: int) -> Expr:
     if scale == target and zero_point == moved:
         return value
     if tensor.dtype.bits != 8:
-        raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: quantise them with those")
+        raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: requantise the parts")
     factor = np.float32(scale * (np.float32(1) / target))
     real = all_values(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
     limits = np.iinfo(result.dtype.name)
@@ -180,7 +180,7 @@ def _split_v(node: Node) -> tuple[Expr, ...]:
 
 
 def split(node: Node, value: Expr, axis: int, parts: Sequence[Dim]) -> tuple[Expr, ...]:
-    """Split into parts of given sizes along an axis. Raises `ModelImportError` unless they add up to the extent."""
+    """Split into parts of given sizes along an axis. Raises `ModelImportError` unless the sizes add up to the extent."""
     extent = tensor_type(value).shape[axis]
     ends: list[Dim] = [0]
     for part in parts:

@@ -53,14 +53,14 @@ class _Plan:
 
 
 def _plan(node: Node, count: int, rank: int) -> _Plan:
-    """Plan a strided slice with `count` ranges."""
+    """Plan a strided slice that has `count` ranges."""
     ellipsis = node.option("EllipsisMask")
     new = node.option("NewAxisMask") & ~ellipsis & ((1 << count) - 1)
     spread = rank - (count - new.bit_count() - (ellipsis > 0))
     if ellipsis.bit_count() > 1 or spread < 0:
         raise node.error(f"expected at most {rank} ranges and one ellipsis, got {count} ranges")
     if ellipsis and spread == 0:
-        raise node.error("an ellipsis must cover at least one axis, as TensorFlow and LiteRT differ otherwise: remove it")
+        raise node.error("an ellipsis must cover at least one axis, as TensorFlow and LiteRT differ for an empty one: remove it")
     plan = _Plan([], [], [])
     axis = 0
     for number in range(count):
@@ -121,7 +121,7 @@ _LAST = 2**31 - 1
 
 
 def _range(extent: Dim, begin: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """Convert Python's slice of an axis to (begin, end, stride) as of `ops.strided_slice`."""
+    """Convert Python's slice of an axis to (begin, end, stride) for `ops.strided_slice`."""
     if isinstance(extent, int) and isinstance(begin, int) and isinstance(end, int):
         # Python writes the end before the first element as -extent - 1.
         first, last, _ = slice(begin, end, step).indices(extent)
@@ -171,7 +171,7 @@ def _pads(node: Node) -> list[tuple[Dim, Dim]]:
 
 
 def _zero(node: Node) -> Expr:
-    """Return the stored value of 0 in the result."""
+    """Return the stored value that represents 0 in the result."""
     of = node.result
     zero_point = 0 if of.quantisation is None or of.dtype.is_float else node.pair(of)[1]
     return scalar(zero_point, of.dtype)
@@ -245,7 +245,7 @@ def _blocks(node: Node) -> tuple[tuple[int, ...], list[tuple[Dim, Dim]]]:
     sizes = tuple(int(size) for size in node.array(1).reshape(-1))
     flat = node.dims(2)
     if not sizes or min(sizes) < 1 or len(flat) != 2 * len(sizes) or len(node.shape(0)) < len(sizes) + 1:
-        raise node.error(f"expected block sizes >= 1 and two pads or crops per spatial axis, got {sizes} and {len(flat)}")
+        raise node.error(f"expected block sizes >= 1 and two pads or crops per spatial axis, got {sizes} and {len(flat)} pads")
     return sizes, list(zip(flat[::2], flat[1::2], strict=True))
 
 

@@ -153,7 +153,7 @@ def _halvings(node: Node) -> int:
 
 
 def _of_every(table: Array, wide: Expr) -> Expr:
-    """Look up int32 in a table of all int16, in ascending order; values out of range are clamped."""
+    """Look up int32 values in a table with one entry per int16, in ascending order. Values out of range are clamped."""
     limits = np.iinfo(np.int16)
     inside = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
     return ops.take(constant(table), ops.sub(inside, constant(np.int32(limits.min))), axis=0)
@@ -175,13 +175,13 @@ def _gelu(node: Node) -> Expr:
 
 
 def _gelu_by_tanh(x: Array) -> Array:
-    """Compute GELU in the order of LiteRT's operations, each of which rounds."""
+    """Compute GELU in the order of LiteRT's operations, since each operation rounds."""
     inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
     return np.float32(0.5) * x * (np.float32(1) + precise(np.tanh)(inner))
 
 
 def _gelu_by_erfc(x: Array) -> Array:
-    """Compute GELU in the order of LiteRT's operations, each of which rounds."""
+    """Compute GELU in the order of LiteRT's operations, since each operation rounds."""
     error = precise(np.vectorize(math.erfc, otypes=[np.float64]))
     return np.float32(0.5) * x * error(x * np.float32(-math.sqrt(0.5)))
 
