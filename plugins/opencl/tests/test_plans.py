@@ -43,7 +43,7 @@ def test_code_is_read_as_it_was_written(name):
         (lambda code: code.update(kernels=[]), "expected a report flag per kernel"),
         (lambda code: code.update(dims=[{"dim": 3}]), "must be names"),
         (lambda code: code["sizes"].append({"dim": ["size", "other", 0, None]}), "must use dimensions and variables"),
-        (lambda code: code["sizes"].append({"dim": ["call", "other"]}), "no expression"),
+        (lambda code: code["sizes"].append({"dim": ["call", "other"]}), "expected an expression"),
         (lambda code: code["places"][0].update(storage="disk"), "expected one of .*, got 'disk'"),
         (lambda code: code["places"][0].update(index=1), "places\\[0\\].index: an integer is out of range"),
         (lambda code: code["places"][0].update(offset=-1), "places\\[0\\].offset: an integer is out of range"),
