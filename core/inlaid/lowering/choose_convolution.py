@@ -54,7 +54,7 @@ WAITING = 4
 STRIDED = 2
 """Factor by which the shuffles that gather strided data slow down a convolution."""
 REMAINDER = 3
-"""Cost of the remainder pixels of a line, in vectors. Measured on Zen 4 with lines of 28 and 56 pixels, 1 to 4 channels."""
+"""Cost of the remainder pixels of a line, in vectors. Measured with lines of 28 and 56 pixels, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
 """Maximum bytes of unfolded windows, which add to the model's memory."""
 
