@@ -183,7 +183,7 @@ class Explorer(Generic[T]):
         self.trials: list[T] = []
 
     def run(self, start: Sequence[Vector]) -> None:
-        """Try the start vectors, then search from the accepted ones, or from the rejected ones if none is accepted."""
+        """Try the start vectors; stop if any is accepted. Otherwise search from rejected vectors, then from the first accepted."""
         for vector in start:
             self._try(vector)
         if self.trials:
