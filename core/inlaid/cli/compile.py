@@ -148,7 +148,9 @@ def compile_command(
     if quantizer is not None:
         echo(quantizer.reports[0].to_text())
     if passes is not None:
-        echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, and those of regions:", *map(_line, passes.seconds)]))
+        echo("\n".join(["", *map(_line, stages.seconds)]))
+        if passes.seconds:  # a cached package runs none
+            echo("\n".join(["", "graph passes, and those of regions:", *map(_line, passes.seconds)]))
 
 
 def _check_package(output: str | None, path: Path, model: Path) -> None:

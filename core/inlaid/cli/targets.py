@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from inlaid.cli.common import json_option
@@ -66,5 +67,5 @@ def _print(rows: list[dict[str, object]], columns: Iterable[str], as_json: bool)
     for row in rows:
         word = "ready" if row["available"] else "unusable"
         text = f"{word}: {row['detail']}" if row["detail"] else word
-        table.add_row(*(str(row[column]) for column in columns), text)
+        table.add_row(*(escape(str(row[column])) for column in columns), escape(text))
     console.print(table)

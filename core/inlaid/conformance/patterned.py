@@ -127,7 +127,7 @@ def make(pattern: Pattern, draw: Draw) -> Made:
 
 def drawn(function: ir.Function, mix: Mix) -> Made:
     """Draw random inputs for a function, whose parameters are renamed as in examples of the suite."""
-    params = tuple(ir.var(f"x{number}", param.type, param.span) for number, param in enumerate(function.params))
+    params = tuple(ir.var(f"x{number}", param.type, span=param.span) for number, param in enumerate(function.params))
     function = ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
     types = [param.type for param in function.params if isinstance(param.type, TensorType)]
     inputs = (random_array(number, _static(type_), type_.dtype, mix=mix) for number, type_ in enumerate(types))

@@ -284,7 +284,7 @@ class Module:
         return self.functions["main"]
 
 
-def var(name: str, type_: Type | Sequence[Dim | str], span: Span | None = None, dtype: str = "float32") -> Var:
+def var(name: str, type_: Type | Sequence[Dim | str], dtype: str = "float32", *, span: Span | None = None) -> Var:
     """Make a new variable of a type, or of the tensor type with a shape and `dtype`. A string in the shape is a symbolic dimension.
     Raises `TypeInferenceError` for other objects."""
     if not isinstance(type_, (Type, tuple, list)):

@@ -59,7 +59,7 @@ class _Normaliser:
             )
             value = rebuild(expr, parts)
             named = self._variables.get(self._names.get(id(expr), 0))
-            variable = var(named.name if named is not None else "v", value.type, expr.span)
+            variable = var(named.name if named is not None else "v", value.type, span=expr.span)
             bindings.append((variable, value))
             self._atoms[id(expr)] = variable
         body = self._atom(scope.result)

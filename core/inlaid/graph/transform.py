@@ -62,7 +62,7 @@ class _Sweep:
             return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
         match expr:
             case Var(type=type_) if not self._sizes.keys().isdisjoint(type_vars(type_)):
-                return var(expr.name, substitute_type(type_, self._sizes), expr.span)
+                return var(expr.name, substitute_type(type_, self._sizes), span=expr.span)
             case Call(callee=Operator() as operator, attrs=attrs) if not self._sizes.keys().isdisjoint(attr_vars(attrs)):
                 args = tuple(self.done[id(child)] for child in children(expr))
                 return call(operator, args, substitute_attrs(attrs, self._sizes), expr.span)

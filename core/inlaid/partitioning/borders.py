@@ -72,7 +72,7 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
 
 def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
     """Build a region's function on stored forms: decode the inputs, compute, encode the results."""
-    params = [ir.var(p.name, _stored_type(p.type, b), p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
+    params = [ir.var(p.name, _stored_type(p.type, b), span=p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
     given = [decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
     body = substitute(function.body, dict(zip(function.params, given, strict=True)))
     parts = [encode(ir.tuple_item(body, number), border) for number, border in enumerate(borders.outputs)]

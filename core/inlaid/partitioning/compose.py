@@ -75,7 +75,7 @@ def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
         elif isinstance(expr, ir.Constant):
             memo[id(expr)] = expr
         else:
-            param = ir.var(f"x{len(params)}", expr.type, expr.span)
+            param = ir.var(f"x{len(params)}", expr.type, span=expr.span)
             params.append(param)
             inputs.append(expr)
             memo[id(expr)] = param

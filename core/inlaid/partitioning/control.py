@@ -149,7 +149,7 @@ class _Absorber:
         `read` are the given values that the inner regions read directly."""
         name, *others = names
         self.merged.update(dict.fromkeys(others, name))
-        params = [ir.var(f"p{number}", item.type, item.span) for number, item in enumerate(given)]
+        params = [ir.var(f"p{number}", item.type, span=item.span) for number, item in enumerate(given)]
         inside = {id(item): param for item, param in zip(given, params, strict=True)}
         body = build({id(item): inside[id(item)] for item in read}, params)
         self.functions[name] = ir.function(params, ir.tuple_(_items(body)), self.functions[name].attrs)

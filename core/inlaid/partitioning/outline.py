@@ -318,7 +318,7 @@ class _Outline:
                 else:
                     outer = self._mapped(expr)
                     if id(outer) not in params:
-                        params[id(outer)] = ir.var(f"p{len(params)}", expr.type, expr.span)
+                        params[id(outer)] = ir.var(f"p{len(params)}", expr.type, span=expr.span)
                         args.append(outer)
                     inner[id(expr)] = params[id(outer)]
         self._emit(unit, self._results(unit, inside), inner, list(params.values()), args)
@@ -335,7 +335,7 @@ class _Outline:
             fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
         for source in self._unshown(body, params, self.candidates[unit.target]):
-            params.append(ir.var(f"p{len(params)}", source.type, source.span))
+            params.append(ir.var(f"p{len(params)}", source.type, span=source.span))
             args.append(source)
         function = ir.function(params, body, ((REGION_TARGET, str(target)),))
         self.regions.functions[name] = function
@@ -479,7 +479,7 @@ def outlined(function: ir.Function, target: Target) -> ir.Function:
 
 def _copy(function: ir.Function) -> ir.Function:
     """Copy a function, with new parameters, and without the mark of a region."""
-    params = tuple(ir.var(param.name, param.type, param.span) for param in function.params)
+    params = tuple(ir.var(param.name, param.type, span=param.span) for param in function.params)
     return ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
 
 

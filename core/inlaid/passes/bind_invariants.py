@@ -73,7 +73,7 @@ def _computes(expr: Expr) -> bool:
 def _bound(function: Function, found: list[_Found]) -> Function:
     """Insert the `Let`s around the loops."""
     around = {id(item.loop): item for item in found}
-    names: dict[int, Var] = {id(expr): var("held", expr.type, expr.span) for item in found for expr in item.invariants}
+    names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in found for expr in item.invariants}
     values: dict[int, Expr] = {}
     done: dict[int, Expr] = {}
     for expr in post_order(function):

@@ -278,7 +278,7 @@ def _outline(members: list[Call], done: dict[int, Expr]) -> Call:
     for member in members:
         for child in children(member):
             if id(child) not in inner:
-                param = var(f"p{len(params)}", child.type, child.span)
+                param = var(f"p{len(params)}", child.type, span=child.span)
                 inner[id(child)] = param
                 params.append(param)
                 args.append(done[id(child)])

@@ -59,7 +59,7 @@ class _Work:
     def _param(self, param: Var) -> Var:
         if not self.plan.is_int8(param):
             return param
-        taken = var(param.name, TensorType(tensor_of(param).shape, "int8"), param.span)
+        taken = var(param.name, TensorType(tensor_of(param).shape, "int8"), span=param.span)
         self.stored[id(param)] = taken
         return taken
 

@@ -388,7 +388,7 @@ HOSTILE = {
     "a constraint on a size that nobody has": (edit("regions", 0, "constraints", [CONSTRAINT]), "zz has no value at run time"),
     "a constraint without words": (edit("regions", 0, "constraints", [{**CONSTRAINT, "what": 3}]), "expected str, got int"),
     "a constraint of the first version": (edit("regions", 0, "constraints", [1]), "expected dict, got int"),
-    "two plans of a name": (edit("plans", lambda p: p + p), "the same name"),
+    "two plans of a name": (edit("plans", lambda p: p + p), "plans must have different names"),
     "unknown dtype": (edit("tensors", 0, "dtype", "float31"), "'float31' is not an element type"),
     "dtype that is an attribute": (edit("tensors", 0, "dtype", "__class__"), "is not an element type"),
     "dtype of another width": (edit("tensors", 0, "dtype", "float32"), "cannot have 40 bytes"),

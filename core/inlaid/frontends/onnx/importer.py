@@ -218,7 +218,7 @@ class Importer:
             if item.name in self.bound_inputs:
                 frame.names[item.name] = self._binding(item, span)
                 continue
-            variable = var(item.name, self._input_type(item), span)
+            variable = var(item.name, self._input_type(item), span=span)
             self.values.add_input(variable)
             frame.names[item.name] = variable
             params.append(variable)
@@ -290,7 +290,7 @@ class Importer:
             raise self._error(f"subgraph {graph.name!r} must have {len(inputs)} inputs, got {len(graph.input)}")
         params = []
         for item, given in zip(graph.input, inputs, strict=True):
-            value = given if isinstance(given, Expr) else var(item.name, given, Span(self.file, frame.prefix + item.name))
+            value = given if isinstance(given, Expr) else var(item.name, given, span=Span(self.file, frame.prefix + item.name))
             self._define(inner, item.name, value)
             if isinstance(value, Var) and value is not given:
                 params.append(value)

@@ -33,7 +33,7 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
     states = tuple(node.input(index) for index in range(2, len(node.inputs)))
 
     def body(types: Sequence[Type]) -> Function:
-        iteration = var(f"{node.span.node}.iteration", _ITERATION, node.span)
+        iteration = var(f"{node.span.node}.iteration", _ITERATION, span=node.span)
         # The body runs only while the condition holds, so inside it the condition is true.
         made = node.scope.subgraph(graph, (iteration, always, *types))
         # Without a condition input, the body's condition output is ignored.
@@ -154,9 +154,9 @@ def _scan_batched(node: Node) -> tuple[Expr | None, ...]:
     for index, item in enumerate(values):
         if not isinstance(item.type, TensorType) or item.type.rank == 0:
             raise node.error(f"input {index + 1} must have a batch axis, got a scalar")
-        params.append(var(f"{node.span.node}.{index}", TensorType(item.type.shape[1:], item.type.dtype), node.span))
+        params.append(var(f"{node.span.node}.{index}", TensorType(item.type.shape[1:], item.type.dtype), span=node.span))
     outputs = _scan_loop(node, params[: len(values) - count], params[len(values) - count :], directions)
-    iteration = var(f"{node.span.node}.batch", _ITERATION, node.span)
+    iteration = var(f"{node.span.node}.batch", _ITERATION, span=node.span)
     body = function((iteration, *params), tuple_((constant(True, span=node.span), *outputs)), span=node.span)
     batches = loop(body, scanned=values, span=node.span)
     return tuple(tuple_item(batches, index, node.span) for index in range(len(outputs)))
@@ -185,7 +185,7 @@ def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], dire
     slices = [TensorType(item.type.shape[1:], item.type.dtype) for item in scanned if isinstance(item.type, TensorType)]
 
     def body(types: Sequence[Type]) -> Function:
-        iteration = var(f"{node.span.node}.iteration", _ITERATION, node.span)
+        iteration = var(f"{node.span.node}.iteration", _ITERATION, span=node.span)
         made = node.scope.subgraph(graph, (*types, *slices))
         return function((iteration, *made.params), tuple_((constant(True, span=node.span), *_fields(made))), span=node.span)
 
