@@ -422,7 +422,7 @@ class KernelPrinter(ExpressionPrinter):
             return
         size = arith.product(buffer.shape)
         if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
-            raise CompileError(f"kernel {self.name}: local {buffer.name} must have <= {STACK_LIMIT} bytes, got {buffer.shape}")
+            raise CompileError(f"kernel {self.name}: {buffer.name} must have at most {STACK_LIMIT} bytes, got {buffer.shape}")
         count = max(size, 1)
         if self.lane is not None:
             # Every lane has a private copy; the copies of an element are adjacent.
