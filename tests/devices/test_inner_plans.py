@@ -219,4 +219,4 @@ def test_plans_with_values_in_other_memories_are_refused(registry, machines):
     refused("is written twice", "main", instructions=instead(spare=(loop.outputs[0], *loop.spare[1:])))
     body = plans[loop.body]
     values = [replace(value, device="") if value.storage == "input" else value for value in body.values]
-    refused("in other memories", loop.body, values=tuple(values))
+    refused("with values in its memories", loop.body, values=tuple(values))

@@ -267,5 +267,5 @@ def test_plans_that_give_a_block_away_are_refused(registry, machines):
     place = next(step for step, item in enumerate(instructions) if late in written_by(item)) + 1
     instructions.insert(place, Move(late, len(plan.values), donate=True))
     changed = replace(plan, values=(*plan.values, replace(value, storage="arena")), instructions=tuple(instructions))
-    with pytest.raises(PackageError, match="is in a block"):
+    with pytest.raises(PackageError, match="must be in a device block"):
         Executable(replace(package, program=replace(package.program, plans={"main": changed})), registry=registry)
