@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from inlaid.graph.ir import Expr, children, post_order
+from collections.abc import Callable
+
+from inlaid.graph.ir import Expr, Function, children, post_order
+from inlaid.graph.transform import transform
 
 
 class UseCounts:
@@ -27,3 +30,18 @@ class UseCounts:
         if new is not old:
             self._kept.append(new)
             self._counts[id(new)] = self._counts.get(id(new), 0) + self._counts.get(id(old), 0)
+
+
+def rewrite(function: Function, rule: Callable[[Expr, UseCounts], Expr | None]) -> Function:
+    """Replace expressions by what `rule` returns for them, bottom-up; None keeps an expression. Returns the same object if nothing
+    changes."""
+    uses = UseCounts(function)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        found = rule(new, uses) or new
+        uses.note(old, found)
+        return found
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return changed

@@ -49,8 +49,6 @@ EXPOSED = 0.25
 and 7 x 7 by 512 channels, with weights in no cache."""
 UNFOLDING = 2
 """Cycles per vector to copy unfolded windows; with a stride, one cycle per element."""
-WAITING = 4
-"""Latency of a fused multiply-add in cycles."""
 STRIDED = 2
 """Factor by which the shuffles that gather strided data slow down a convolution."""
 REMAINDER = 3
@@ -194,7 +192,7 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
     height, width = _lines(problem)
     if width < widest:
         return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
-    waits = STRIDED * WAITING if problem.strided else WAITING
+    waits = STRIDED * core.latency if problem.strided else core.latency
     vectors = width // widest + REMAINDER * (width % widest > 0)
     return problem.images * outputs * height * vectors * problem.depth * waits
 

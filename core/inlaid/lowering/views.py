@@ -9,7 +9,7 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 def transposed(call: graph.Call, layout: Layout) -> Layout | None:
-    """Find the layout in which a transpose of an operand in `layout` has the same bytes; None if there is no such layout."""
+    """Find the layout in which a transpose of an operand in `layout` has the same bytes; None if no layout does."""
     attrs, source = call.attrs, tensor_type(call.args[0].type)
     assert isinstance(attrs, TransposeAttrs)
     order = layout.order(source.shape)

@@ -12,8 +12,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.operator import Operator
-from inlaid.graph.transform import transform
-from inlaid.graph.uses import UseCounts
+from inlaid.graph.uses import UseCounts, rewrite
 from inlaid.ops.define import Array
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs, matching_runs
 from inlaid.types import TensorType
@@ -24,16 +23,7 @@ REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
 def early_elementwise(function: Function) -> Function:
     """Move element-wise operators whose other operands are constants before the data movement that they read. Returns the same
     object if no operator moves."""
-    uses = UseCounts(function)
-
-    def visit(old: Expr, new: Expr) -> Expr:
-        moved = _moved(new, uses) or new
-        uses.note(old, moved)
-        return moved
-
-    changed = transform(function, visit)
-    assert isinstance(changed, Function)
-    return changed
+    return rewrite(function, _moved)
 
 
 def _moved(expr: Expr, uses: UseCounts) -> Expr | None:

@@ -14,24 +14,14 @@ from inlaid import ops
 from inlaid.arith import Dim, size_hint
 from inlaid.graph.ir import Call, Expr, Function, call
 from inlaid.graph.operator import Operator
-from inlaid.graph.transform import transform
-from inlaid.graph.uses import UseCounts
+from inlaid.graph.uses import UseCounts, rewrite
 from inlaid.types import TensorType
 
 
 def early_take(function: Function) -> Function:
     """Gather before element-wise operators whose other operands are scalars, if the gathered result has fewer elements than the
     table. Symbolic sizes are replaced by hints. Returns the same object if nothing changes."""
-    uses = UseCounts(function)
-
-    def visit(old: Expr, new: Expr) -> Expr:
-        moved = _moved(new, uses) or new
-        uses.note(old, moved)
-        return moved
-
-    changed = transform(function, visit)
-    assert isinstance(changed, Function)
-    return changed
+    return rewrite(function, _moved)
 
 
 def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
