@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from inlaid.arith import Dim
 
 
+def _infix(name: str) -> tuple[Callable[[Expr, Operand], Call], Callable[[Expr, Operand], Call]]:
+    """Return the methods of a Python operator that calls the operator `name`: one for `self op other`, one for `other op self`."""
+
+    def method(self: Expr, other: Operand) -> Call:
+        return _apply(name, self, other)
+
+    def reflected(self: Expr, other: Operand) -> Call:
+        return _apply(name, other, self)
+
+    return method, reflected
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
     """Base class of graph expressions. `type` is the type of the value, `span` the source model's node for the expression."""
@@ -39,65 +51,21 @@ class Expr:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
 
-    def __add__(self, other: Operand) -> Call:
-        return _apply("add", self, other)
-
-    def __radd__(self, other: Operand) -> Call:
-        return _apply("add", other, self)
-
-    def __sub__(self, other: Operand) -> Call:
-        return _apply("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Call:
-        return _apply("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Call:
-        return _apply("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Call:
-        return _apply("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Call:
-        return _apply("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Call:
-        return _apply("div", other, self)
-
-    def __mod__(self, other: Operand) -> Call:
-        return _apply("mod", self, other)
-
-    def __rmod__(self, other: Operand) -> Call:
-        return _apply("mod", other, self)
-
-    def __pow__(self, other: Operand) -> Call:
-        return _apply("pow", self, other)
-
-    def __rpow__(self, other: Operand) -> Call:
-        return _apply("pow", other, self)
-
-    def __matmul__(self, other: Operand) -> Call:
-        return _apply("matmul", self, other)
-
-    def __rmatmul__(self, other: Operand) -> Call:
-        return _apply("matmul", other, self)
+    __add__, __radd__ = _infix("add")
+    __sub__, __rsub__ = _infix("sub")
+    __mul__, __rmul__ = _infix("mul")
+    __truediv__, __rtruediv__ = _infix("div")
+    __mod__, __rmod__ = _infix("mod")
+    __pow__, __rpow__ = _infix("pow")
+    __matmul__, __rmatmul__ = _infix("matmul")
+    __lt__, __gt__ = _infix("less")
+    __le__, __ge__ = _infix("less_equal")
 
     def __neg__(self) -> Call:
         return _apply("neg", self)
 
     def __abs__(self) -> Call:
         return _apply("abs", self)
-
-    def __lt__(self, other: Any) -> Call:
-        return _apply("less", self, other)
-
-    def __gt__(self, other: Any) -> Call:
-        return _apply("less", other, self)
-
-    def __le__(self, other: Any) -> Call:
-        return _apply("less_equal", self, other)
-
-    def __ge__(self, other: Any) -> Call:
-        return _apply("less_equal", other, self)
 
     def __getitem__(self, key: Any) -> Expr:
         """Index a tensor as in numpy, or return a field of a tuple. A tensor is indexed by integers, slices, `None` (a new axis)
