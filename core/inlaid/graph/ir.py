@@ -277,8 +277,7 @@ def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> 
 
 def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = None, span: Span | None = None) -> Call:
     """Build a call of an operator or a function. Raises `TypeInferenceError` if the arguments do not fit."""
-    args = tuple(args)
-    _check_expressions(args, "argument")
+    args = _expressions(args, "argument", "inlaid.call(f, [x, y])")
     attrs = attrs if attrs is not None else callee.attrs() if isinstance(callee, Operator) else Attrs()
     types = tuple(arg.type for arg in args)
     if isinstance(callee, Operator):
@@ -288,12 +287,17 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
     return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
 
 
-def _check_expressions(values: tuple[Any, ...], what: str) -> None:
+def _expressions(values: Iterable[Any], what: str, usage: str) -> tuple[Expr, ...]:
+    """Return listed expressions as a tuple. Raises `TypeInferenceError` for other values, and for an expression without a list."""
+    if isinstance(values, Expr):
+        raise TypeInferenceError(f"expected a list of {what}s, got {values!r}", remedy=f"call it as {usage}")
+    values = tuple(values)
     for place, value in enumerate(values):
         if not isinstance(value, Expr):
             raise TypeInferenceError(
                 f"{what} {place} must be an expression, got {type(value).__name__}", remedy="make constants with inlaid.constant"
             )
+    return values
 
 
 def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
@@ -326,9 +330,8 @@ def existential(size: arith.Expr) -> bool:
 
 
 def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
-    """Build a tuple. Raises `TypeInferenceError` for a field that is not an expression."""
-    fields = tuple(fields)
-    _check_expressions(fields, "field")
+    """Build a tuple from a list of fields. Raises `TypeInferenceError` for a field that is not an expression."""
+    fields = _expressions(fields, "field", "inlaid.tuple_([x, y])")
     return Tuple(TupleType(tuple(item.type for item in fields)), span, fields)
 
 
@@ -360,8 +363,13 @@ def function(
 ) -> Function:
     """Build a function of one or several parameters. `result` declares the result type, which the body's type must fit; a
     recursive function must declare it. Raises `TypeInferenceError`."""
-    params = (params,) if isinstance(params, Var) else tuple(params)
-    _check_expressions((body,), "body")
+    if not isinstance(attrs, tuple):
+        raise TypeInferenceError("expected a list of parameters and a body, got more", remedy="call inlaid.function([x, y], body)")
+    if not isinstance(body, Expr):
+        raise TypeInferenceError(
+            f"the body must be an expression, got {type(body).__name__}", remedy="return several values with inlaid.tuple_([x, y])"
+        )
+    params = (params,) if isinstance(params, Expr) else tuple(params)
     wrong = [param for param in params if not isinstance(param, Var)]
     if wrong:
         raise TypeInferenceError(f"parameters must be variables, got {wrong[0]!r}", remedy="make them with inlaid.var")
