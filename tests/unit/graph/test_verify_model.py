@@ -68,6 +68,9 @@ def test_modules_that_are_malformed(model: Callable[[], Any], message: str) -> N
         (lambda: inlaid.tuple_(X, OTHER), r"expected a list of fields, got %x: .*; call it as inlaid\.tuple_\(\[x, y\]\)"),
         (lambda: inlaid.call(IDENTITY, X), r"expected a list of arguments, got %x: .*; call it as inlaid\.call\(f, \[x, y\]\)"),
         (lambda: inlaid.var("x", "float32"), "expected a type or a shape for %x, got 'float32'"),
+        (lambda: inlaid.var("x", (-1, 3)), "an extent must be an integer >= 0, .*, got -1; name an extent that is not known"),
+        (lambda: inlaid.var("x", (2.0, 3)), "an extent must be an integer >= 0, a name or .*, got 2.0"),
+        (lambda: inlaid.var("x", (None, 3)), "an extent must be an integer >= 0, a name or .*, got None"),
     ],
 )
 def test_expressions_that_cannot_be_made(make: Callable[[], Any], message: str) -> None:
