@@ -11,7 +11,7 @@ import hashlib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 
@@ -41,7 +41,10 @@ def _infix(name: str) -> tuple[Callable[[Expr, Operand], Call], Callable[[Expr, 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
-    """Base class of graph expressions. `type` is the type of the value, `span` the source model's node for the expression."""
+    """Base class of graph expressions. `type` is the type of the value, `span` the source model's node for the expression.
+
+    Expressions compare and hash by identity: `x == y` tests whether they are the same node, `inlaid.ops.equal` compares values.
+    """
 
     type: Type
     span: Span | None
@@ -50,6 +53,12 @@ class Expr:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeInferenceError(
+            f"expected a truth value known in Python, got {self!r}, which is computed at run time",
+            remedy="branch with inlaid.if_, select elements with inlaid.ops.where, compare values with inlaid.ops.equal",
+        )
 
     __add__, __radd__ = _infix("add")
     __sub__, __rsub__ = _infix("sub")

@@ -53,6 +53,14 @@ def test_unary_and_products() -> None:
     np.testing.assert_allclose(of(lambda x: w.T @ x, np.ascontiguousarray(A[0].T)), w.T @ A[0].T, rtol=1e-5)
 
 
+def test_expressions_have_no_truth_value() -> None:
+    x, y = inlaid.var("x", (2,)), inlaid.var("y", (2,))
+    for test in (lambda: bool(x > 0), lambda: x if x > y else y, lambda: 0 < x < 1, lambda: not x, lambda: max(x, y)):
+        with pytest.raises(TypeInferenceError, match=r"got (<Call less|%x: ).*; branch with inlaid\.if_, select elements with"):
+            test()
+    assert x != y and x in [y, x] and len({x, y}) == 2  # identity
+
+
 def test_the_two_layers_of_a_tutorial() -> None:
     """Relay's first program, as short here."""
     w1, w2 = RNG.standard_normal((8, 16), np.float32), RNG.standard_normal((16, 4), np.float32)
