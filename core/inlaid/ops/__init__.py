@@ -7,7 +7,7 @@ build several calls, such as `split`. Operators do not register themselves: this
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from inlaid.errors import suggestion
 from inlaid.graph.operator import Operator
@@ -82,11 +82,16 @@ for _operator in OPERATORS:
     object.__setattr__(_operator, "doc", DOCUMENTATION[_operator.name])
 
 
+for _name in [name for name, value in globals().items() if isinstance(value, ModuleType) and hasattr(value, "OPERATORS")]:
+    del globals()[_name]  # the module of a family, such as `linear`, is no operator; an import finds it in `sys.modules`
+
+
 def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        raise AttributeError(f"unknown operator {name!r}{suggestion(name, [*TABLE, *_FUNCTIONS])}") from None
+        near = suggestion(name, [*TABLE, *_FUNCTIONS])
+        raise AttributeError(f"unknown operator {name!r}{near}; dir(inlaid.ops) lists all operators") from None
 
 
 def __dir__() -> list[str]:
