@@ -38,8 +38,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
             raise click.BadParameter(f"expected NAME=SIZE or NAME=LEAST:GREATEST, got {value!r}")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
-        if int(high if colon else low) == 0:
-            raise click.BadParameter(f"the size of dimension {name!r} must be >= 1, got {size}")
+        if int(high if colon else low) < max(int(low), 1):
+            raise click.BadParameter(f"expected sizes >= 1 and LEAST <= GREATEST for dimension {name!r}, got {size}")
         dims[name] = (int(low), int(high)) if colon else int(low)
     return dims
 

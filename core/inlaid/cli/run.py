@@ -133,11 +133,11 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
-    """Check `--dim` for a package: it may only set the sizes of random inputs. Raises `UsageError`."""
+    """Check `--dim` for a package: it may only set sizes of random inputs. Raises `InputError`, and `UsageError` for bounds."""
     names = {each.name for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     for name, size in dims.items():
         if name not in names:
-            raise click.UsageError(f"the inputs of package {model} have no symbolic dimension {name!r}: leave out --dim {name}")
+            raise InputError(f"the inputs of {model} have no symbolic dimension {name!r}", remedy=f"leave out --dim {name}")
         if not isinstance(size, int):
             raise click.UsageError(f"the dimensions of package {model} are already bounded: give {name!r} one size")
 
