@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from inlaid.arith import SizeVar
 from inlaid.artifact import TensorSpec
 from inlaid.cli.text import printable
 from inlaid.errors import InlaidWarning, InputError
@@ -221,8 +222,9 @@ def make_inputs(
     specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
     """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
-    dimensions of random inputs; other dimensions get their least size, but at least 1."""
+    dimensions; others get that of the inputs read, or else their least, but at least 1. Raises `InputError` where sizes differ."""
     arrays: dict[str, Any] = {}
+    sizes = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:
         name, path = item.split("=", 1) if "=" in item else ("", item)
@@ -239,9 +241,15 @@ def make_inputs(
         arrays.update(found)
     for spec in specs:
         array = arrays.get(spec.name)
+        for dim, extent in zip(spec.shape, getattr(array, "shape", ()), strict=False):
+            if isinstance(dim, SizeVar) and sizes.setdefault(dim.name, extent) != extent:
+                raise InputError(
+                    f"dimension {dim.name!r} must be {sizes[dim.name]}, got {extent} in input {spec.name!r}",
+                    remedy="give one size by --dim and all inputs",
+                )
         if array is not None and spec.dtype is not None and array.dtype == np.dtype(f"V{spec.dtype.bytes}"):
             arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files store types that numpy lacks as raw bytes
-    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, dims or {}), **arrays}
+    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, sizes), **arrays}
 
 
 def echo(text: str) -> None:

@@ -69,7 +69,6 @@ def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
     """Return the quantisation settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
-
     if samples is not None:
         usual = Quantization()
         return Quantization(
