@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from inlaid.driver.prepare import FALLBACK
-from inlaid.errors import EXPLAIN, Remedy, Unsupported
+from inlaid.errors import EXPLAIN, Remedy, Unsupported, dims_setting
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate, named
 from inlaid.partitioning.place import reason
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.types import type_vars
 
 SHOWN = 3
 """Number of operators that an error names."""
@@ -34,7 +35,9 @@ def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], liste
     alone = standalone(candidates[:listed], registry)
     if alone is None:
         return
-    remedy = Remedy.of("see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
+    sizes = sorted({repr(size) for param in partitioned.module.main.params for size in type_vars(param.type)})
+    fixed = Remedy.of("fix its sizes: ", dims_setting(dict.fromkeys(sizes)), "; ") if sizes and not alone.dynamic_dims else ""
+    remedy = Remedy.of(fixed, "see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
     for placement in partitioned.placements:
         homeless = [claim for claim in placement.claims if claim.target >= listed]
         calls = [call for claim in homeless for call in reversed(claim.members)]
