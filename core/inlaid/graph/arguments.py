@@ -173,9 +173,9 @@ def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) 
     )
 
 
-def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: str) -> dict[str, Any]:
-    """Return the attributes with lists as tuples and negative axes made non-negative. Raises `TypeInferenceError` for an axis out
-    of range."""
+def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
+    """Return the attributes with lists as tuples and negative axes made non-negative. The extent -1 in the shape of a view becomes
+    that which keeps the number of elements. Raises `TypeInferenceError` for an axis out of range."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     for name in _AXES & found.keys():
         value = found[name]
@@ -185,10 +185,15 @@ def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: str) ->
         if rank is not None:
             if min(negative) < -rank:
                 raise TypeInferenceError(
-                    f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator
+                    f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator.name
                 )
             moved = tuple(axis + rank if axis in negative else axis for axis in axes)
             found[name] = moved if isinstance(value, tuple) else moved[0]
+    shape = found.get("shape")
+    if operator.traits.view and args and isinstance(shape, tuple) and shape.count(-1) == 1:
+        rest = arith.product(tuple(dim for dim in shape if dim != -1))
+        extent = 0 if rest == 0 else arith.unwrap(arith.simplify(arith.floordiv(arith.product(args[0].shape), rest)))
+        found["shape"] = tuple(extent if dim == -1 else dim for dim in shape)
     return found
 
 

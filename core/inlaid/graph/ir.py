@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 def _infix(name: str) -> tuple[Callable[[Expr, Operand], Call], Callable[[Expr, Operand], Call]]:
     """Return the methods of a Python operator that calls the operator `name`: one for `self op other`, one for `other op self`."""
 
-    def method(self: Expr, other: Operand) -> Call:
-        return _apply(name, self, other)
-
-    def reflected(self: Expr, other: Operand) -> Call:
-        return _apply(name, other, self)
-
-    return method, reflected
+    return lambda self, other: _apply(name, self, other), lambda self, other: _apply(name, other, self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -59,6 +53,13 @@ class Expr:
             f"expected a truth value known in Python, got {self!r}, which is computed at run time",
             remedy="branch with inlaid.if_, select elements with inlaid.ops.where, compare values with inlaid.ops.equal",
         )
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The shape of a tensor. Raises `TypeInferenceError` for a value of another type."""
+        if not isinstance(self.type, TensorType):
+            raise TypeInferenceError(f"expected a tensor to take the shape of, got a value of type {self.type!r}")
+        return self.type.shape
 
     __add__, __radd__ = _infix("add")
     __sub__, __rsub__ = _infix("sub")
@@ -174,6 +175,11 @@ class Function(Expr):
     params: tuple[Var, ...]
     body: Expr
     attrs: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        from inlaid.graph.text import show
+
+        return show(self)
 
     def attr(self, key: str) -> str | None:
         """Return the value of a function attribute, or None."""
