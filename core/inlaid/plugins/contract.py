@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from inlaid.lowering.steps import StepProgram
     from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
+    from inlaid.runtime.package import Package
     from inlaid.tensor.region import RegionProgram
 
 COMPOSITE = "composite"
@@ -361,6 +362,6 @@ class Exported:
 class Exporter(Protocol):
     """Writes a compiled model as files for programs without Inlaid, such as firmware sources."""
 
-    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """Write files into an existing folder. `name` is the model's name, a C identifier. Raises `Unsupported`, naming the source
-        node, for a model that cannot run without Inlaid."""
+    def export(self, package: Package, load: Callable[[], Executable], folder: Path, name: str) -> Exported:
+        """Write files into an existing folder. `load` loads the package on this machine, such as for a test vector. `name` is the
+        model's name, a C identifier. Raises `Unsupported`, naming the source node, for a model that cannot run without Inlaid."""
