@@ -28,14 +28,15 @@ def band_rows(conv: DirectConv, tile: ConvTile, core: Core, threads: int) -> int
     height, window = constant_extent(anchor.spatial[2]), constant_extent(anchor.reduced[1])
     step = arith.affine(conv.data.indices[2], anchor.spatial[2].var)
     rows, rest = divmod(height, tile.rows)
-    if step is None or not isinstance(step[0], arith.Const) or step[0].value < 1 or rest or rows % max(threads, 1):
+    stride = step[0].value if step is not None and isinstance(step[0], arith.Const) else 0
+    if stride < 1 or rest or rows % max(threads, 1):
         return 0
     line = conv.data.dtype.bytes * conv.inputs * arith.size_hint(conv.data.buffer.shape[-1])
-    reused = max(window - step[0].value, 0)
+    reused = max(window - stride, 0)
 
     def data(count: int) -> float:
         """Return the bytes that `count` rows of tiles read."""
-        return line * (min(window, step[0].value) * count * tile.rows + reused)
+        return line * (min(window, stride) * count * tile.rows + reused)
 
     weights = conv.weights.dtype.bytes * count_elements(conv.weights.buffer)
     share = rows // max(threads, 1)
