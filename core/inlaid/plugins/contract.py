@@ -9,6 +9,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from inlaid.lowering.steps import StepProgram
     from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
+    from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.region import RegionProgram
 
 COMPOSITE = "composite"
@@ -340,6 +342,12 @@ class Codegen(ABC):
     def compile(self, unit: Any, context: CompileContext) -> Artifact:
         """Compile `unit`: a `Region`, or at loop level a `RegionProgram`, or a `RegionLoop` if the capabilities allow it. Equal
         units must give equal bytes. Raises `Unsupported` for a unit that cannot be compiled."""
+
+    def compiling(self, context: CompileContext) -> AbstractContextManager[Callable[[LoopProgram], object]]:
+        """Enter the context in which one region is lowered and `compile` runs. At loop level, its value is called with each kernel
+        when it is finished, so that code generation can begin while later kernels are lowered. Kernels that may still change are
+        left out. Default: no early code generation."""
+        return nullcontext(lambda kernel: None)
 
     def borders(self, region: Region) -> Borders | None:
         """Choose how a region's inputs and results are stored; None for row-major order and the types of the graph. Must be a pure
