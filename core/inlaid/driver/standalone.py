@@ -29,9 +29,8 @@ def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regio
 
 
 def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
-    """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target. The first `listed`
-    candidates are the listed targets. The error names the operators and the reasons, or the control flow, which needs a host
-    target."""
+    """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target: the first `listed`
+    candidates. The error names the operators and the reasons, or the control flow, which needs a host target."""
     alone = standalone(candidates[:listed], registry)
     if alone is None:
         return
@@ -39,8 +38,7 @@ def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], liste
     fixed = Remedy.of("fix its sizes: ", dims_setting(dict.fromkeys(sizes)), "; ") if sizes and not alone.dynamic_dims else ""
     remedy = Remedy.of(fixed, "see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
     for placement in partitioned.placements:
-        homeless = [claim for claim in placement.claims if claim.target >= listed]
-        calls = [call for claim in homeless for call in reversed(claim.members)]
+        calls = [call for claim in placement.claims if claim.target >= listed for call in reversed(claim.members)]
         if calls:
             assert isinstance(calls[0].callee, Operator)
             reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][candidates.index(alone)]) for call in calls)

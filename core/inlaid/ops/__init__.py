@@ -80,8 +80,6 @@ assert len(TABLE) == len(OPERATORS), "two operators have one name"
 for _operator in OPERATORS:
     # The documentation of all operators is in one file, to keep its wording consistent.
     object.__setattr__(_operator, "doc", DOCUMENTATION[_operator.name])
-
-
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType) and hasattr(value, "OPERATORS")]:
     del globals()[_name]  # the module of a family, such as `linear`, is no operator; an import finds it in `sys.modules`
 
@@ -90,8 +88,8 @@ def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        near = suggestion(name, [*TABLE, *_FUNCTIONS])
-        raise AttributeError(f"unknown operator {name!r}{near}; dir(inlaid.ops) lists all operators") from None
+        near = f"{suggestion(name, [*TABLE, *_FUNCTIONS])}; dir(inlaid.ops) lists all operators"
+        raise AttributeError(f"unknown operator {name!r}{near}") from None
 
 
 def __dir__() -> list[str]:

@@ -20,8 +20,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class TensorType(Type):
-    """A dense array. `shape` holds dimensions (integers, names, or expressions over `SizeVar`s). `dtype` is the element type.
-    Raises `TypeInferenceError` for other dimensions."""
+    """A dense array. `shape` holds dimensions (integers >= 0, names, or expressions over `SizeVar`s), `dtype` the element type."""
 
     shape: tuple[Dim, ...]
     dtype: DType
