@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from numbers import Integral
 
 from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, simplify, substitute, unwrap
 from inlaid.errors import TypeInferenceError
@@ -52,7 +51,7 @@ def _dim(value: object) -> Dim:
     if isinstance(value, str):
         return SizeVar(value)
     if not isinstance(value, Expr):
-        if not isinstance(value, (int, np.integer)) or value < 0:
+        if not isinstance(value, Integral) or value < 0:
             raise TypeInferenceError(
                 f"an extent must be an integer >= 0, a name or an expression of sizes, got {value!r}",
                 remedy='name an extent that is not known, such as "batch"',
