@@ -15,12 +15,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
-from inlaid.artifact import Artifact
 from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from inlaid.artifact import Artifact
     from inlaid.cache import Store
     from inlaid.graph.ir import Function
     from inlaid.graph.operator import Operator
