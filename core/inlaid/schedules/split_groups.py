@@ -147,7 +147,9 @@ class _Split:
             return ir.load(buffers[node.buffer], moved(node.buffer, node.indices)) if isinstance(node, ir.Load) else None
 
         def store(stmt: ir.Stmt) -> ir.Stmt | None:
-            return ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value) if isinstance(stmt, ir.Store) else None
+            return (
+                ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value) if isinstance(stmt, ir.Store) else None
+            )
 
         rewriter = Rewriter(expr=load, stmt=store)
         body = rewriter.stmt(block.body)
