@@ -53,24 +53,21 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
 
 
 def _product_steps(call: Call, dots: list[Dot]) -> float:
-    """Predict the instructions per pixel and group of a convolution by 1x1 windows as matrix products over pixels (see
+    """Predict the instructions per pixel and group of a 1x1 convolution as matrix products over pixels (see
     `schedules.split_groups`), which pack their data first. Infinite for any other convolution."""
-    attrs: Any = call.attrs
-    assert isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
-    (outputs, inputs, *window), pixels = call.args[1].data.shape, math.prod(map(size_hint, call.type.shape[2:]))
-    if any(item != 1 for item in (*window, *attrs.strides)) or any(attrs.pads):
+    assert isinstance(call.attrs, ConvAttrs) and isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
+    outputs, inputs, *window = call.args[1].data.shape
+    pixels = math.prod(map(size_hint, call.type.shape[2:]))
+    dot = next((dot for dot in dots if dot.lanes <= pixels), None)
+    if dot is None or any(item != 1 for item in (*window, *call.attrs.strides)) or any(call.attrs.pads):
         return math.inf
-    wide = [dot for dot in dots if dot.lanes <= pixels]
-    if not wide:
-        return math.inf
-    lanes, group = wide[0].lanes, wide[0].group
-    filled = pixels / (-(-pixels // lanes) * lanes)
-    return (-(-inputs // group) * outputs / attrs.groups + PACKING * inputs) / (lanes * filled)
+    vectors = -(-pixels // dot.lanes) / pixels
+    return vectors * (-(-inputs // dot.group) * outputs / call.attrs.groups + PACKING * inputs)
 
 
 def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> tuple[float, int]:
-    """Compute how many groups to merge into one to minimize instructions. Returns the instructions per pixel and original group, and
-    the number: 1 if a group already fills vectors or has one input channel (depthwise convolutions have a schedule over channels)."""
+    """Choose how many groups to merge. Returns the instructions per pixel and original group, and the number: 1 if a group already
+    fills vectors or has one input channel (depthwise convolutions have a schedule over channels)."""
     outputs, inputs = shape[0] // groups, shape[1]
     if inputs == 1:
         return 0, 1

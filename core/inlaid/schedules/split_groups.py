@@ -19,9 +19,9 @@ Place = tuple[ir.Buffer, int]
 """An axis of a buffer."""
 
 
-def split_groups(program: ir.LoopProgram, lanes: int) -> ir.LoopProgram:
-    """Split the output channels of a grouped convolution by 1x1 windows if those of a group do not fill vectors of `lanes`; the bytes
-    in memory are unchanged.
+def split_groups(program: ir.LoopProgram, lanes: int, size: int) -> ir.LoopProgram:
+    """Split the channels of a grouped 1x1 convolution if the output channels of a group do not fill vectors of `lanes`, or its input
+    channels do not fill products of `size`. The bytes in memory are unchanged.
 
         for o in 6, y, x, c in 2: sum[o, y, x] += data[o // 3 * 2 + c, y, x] * w[o, c]
     becomes
@@ -40,7 +40,7 @@ def split_groups(program: ir.LoopProgram, lanes: int) -> ir.LoopProgram:
         return program
     outputs, inputs, channels = (size.value for size in sizes if isinstance(size, Const))
     groups = channels // inputs if inputs else 1
-    if groups < 2 or channels % inputs or outputs % groups or outputs // groups % lanes == 0:
+    if groups < 2 or channels % inputs or outputs % groups or (outputs // groups % lanes == 0 and inputs % size == 0):
         return program
     split = _Split(anchor, data, weights, groups, outputs, inputs)
     return split.program(program) if split.applies(program) else program
@@ -128,7 +128,9 @@ class _Split:
                 iters.append(ir.IterVar(rest, Const(self._outputs // self._groups), item.kind))
             elif item.extent != arith.ONE or item.kind is ir.IterKind.SPATIAL:
                 iters.append(item)
-        gone = {item.var: arith.ZERO for item in block.iters if item.extent == arith.ONE and item.kind is not ir.IterKind.SPATIAL}
+        gone: dict[arith.Expr, arith.Expr] = {
+            item.var: arith.ZERO for item in block.iters if item.extent == arith.ONE and item.kind is not ir.IterKind.SPATIAL
+        }
 
         def moved(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
             found: list[arith.Expr] = []
@@ -147,7 +149,9 @@ class _Split:
             return ir.load(buffers[node.buffer], moved(node.buffer, node.indices)) if isinstance(node, ir.Load) else None
 
         def store(stmt: ir.Stmt) -> ir.Stmt | None:
-            return ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value) if isinstance(stmt, ir.Store) else None
+            return (
+                ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value) if isinstance(stmt, ir.Store) else None
+            )
 
         rewriter = Rewriter(expr=load, stmt=store)
         body = rewriter.stmt(block.body)
