@@ -209,6 +209,14 @@ def test_groups_that_fill_no_vectors_are_products_over_pixels(pair, n, groups, c
     assert set(offer.layouts) == {ROW_MAJOR}
 
 
+def test_products_over_pixels_take_scales_by_channel_and_their_own_data():
+    types = TensorType((2, 15, 3, 5), "uint8"), TensorType((15, 5, 1, 1), "int8"), TensorType((15,), "float32")
+    x, w, scale = (graph.var(name, of) for name, of in zip(("x", "w", "scale"), types, strict=True))
+    y = ops.conv(x, w, groups=3, out_dtype="int32")
+    y = ops.maximum(ops.requantize(y, scale, graph.constant(np.array(3, np.uint8)), dtype="uint8", axis=1), x)
+    check(DotMatmulRule(), build(KernelSource("kernel", (x, w, scale), y)), {1, 2})
+
+
 @pytest.mark.parametrize(
     ("outputs", "size", "stride", "width", "groups"),
     [
