@@ -7,6 +7,7 @@ from inlaid.schedules.blocked import BlockedRule
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
 from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.depthwise import DepthwiseRule
 from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
 from inlaid.schedules.fill import FILL
@@ -38,6 +39,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     WinogradRule(),
     RowsRule(),
     WindowRule(),
+    DepthwiseRule(),
     SampleRule(),
     MatmulRule(),
     TransposeRule(),
