@@ -15,12 +15,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
-from inlaid.artifact import Artifact
 from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from inlaid.artifact import Artifact
     from inlaid.cache import Store
     from inlaid.graph.ir import Function
     from inlaid.graph.operator import Operator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from inlaid.lowering.steps import StepProgram
     from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
+    from inlaid.runtime.package import Package
     from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.region import RegionProgram
 
@@ -369,6 +370,6 @@ class Exported:
 class Exporter(Protocol):
     """Writes a compiled model as files for programs without Inlaid, such as firmware sources."""
 
-    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """Write files into an existing folder. `name` is the model's name, a C identifier. Raises `Unsupported`, naming the source
-        node, for a model that cannot run without Inlaid."""
+    def export(self, package: Package, load: Callable[[], Executable], folder: Path, name: str) -> Exported:
+        """Write files into an existing folder. `load` loads the package on this machine, such as for a test vector. `name` is the
+        model's name, a C identifier. Raises `Unsupported`, naming the source node, for a model that cannot run without Inlaid."""

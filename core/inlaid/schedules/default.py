@@ -18,6 +18,7 @@ from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import IN_PLACE, RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
+from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.threads.product import ProductRule
@@ -70,6 +71,7 @@ def shared_rules(capabilities: Capabilities) -> tuple[ScheduleRule, ...]:
 SHARED_TRANSFORMS: tuple[Transform, ...] = (
     WITHOUT_EMPTY,
     COLLAPSE,
+    SPLIT_GROUPS,
     FILL,
     SHIFT_LAST_TILE,
     SUM_WHOLE_VECTORS,

@@ -133,12 +133,15 @@ def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
 
 
 def plan_pixels(
-    conv: DirectConv, choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]], copied: bool = False
+    conv: DirectConv,
+    choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]],
+    copied: bool = False,
+    joins: bool = False,
 ) -> tuple[ConvTile, Decision, float, tuple[FlatAxis, ...]] | None:
     """Choose the tile of a convolution by `choose(height, width, maximum pixels)`. Returns the tile, its decision, its cost, and
     the axes of flattened images (empty for a 2-d image of constant size); None if a stride or dilation is not constant. `copied`:
-    images are always copied."""
-    if conv.is_plane:
+    images are always copied. `joins`: flatten images of constant size too, where that needs no copy."""
+    if conv.is_plane and not (joins and not copied and (axes := flat_axes(conv)) and not needs_copy(conv, axes)):
         height, width = map(expected_extent, conv.anchor.spatial[2:])
         return (*choose(height, width, None), ())
     axes = flat_axes(conv)
