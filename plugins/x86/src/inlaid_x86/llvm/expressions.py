@@ -77,12 +77,18 @@ class ExpressionPrinter:
         """Return the row-major position of an element. Elements whose indices differ by constants share the first part."""
         constant = 0
         rests: list[arith.Expr] = []
+        varies = False
         for index, stride in zip(indices, self._strides(buffer), strict=True):
+            if type(index) is arith.Const and stride:
+                constant += index.value * stride
+                rests.append(arith.ZERO)
+                continue
+            varies = True
             rest, more = self.index.without_constant(index) if stride else (index, 0)
             rests.append(rest)
             constant += more * stride
         key = (buffer, tuple(rests))
-        found = self._places.get(key)
+        found = self._places.get(key) if varies else (arith.ZERO, 0)
         if found is None:
             place: arith.Expr = arith.ZERO
             for extent, rest in zip(buffer.shape, rests, strict=True):
@@ -184,7 +190,7 @@ class ExpressionPrinter:
         """Find strided stores that `_interleaved` can merge, in a vectorised loop that consists of stores."""
         self._combs = {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
-        if not all(isinstance(item, ir.Store) for item in stores):
+        if not stores or not all(isinstance(item, ir.Store) for item in stores):
             return
         for item in stores:
             assert isinstance(item, ir.Store)
@@ -509,8 +515,8 @@ class ExpressionPrinter:
         return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
 
     def _same_lanes(self, *values: Value) -> list[Value]:
-        lanes = max(value.lanes for value in values)
-        return [self.p.widen(value, lanes) for value in values] if lanes else list(values)
+        lanes = max([value.lanes for value in values])
+        return [value if value.lanes == lanes else self.p.widen(value, lanes) for value in values]
 
     def _to_index(self, value: Value, expr: ir.Expr) -> Value:
         if value.scalar == INDEX:
