@@ -30,6 +30,9 @@ MOST_RISKS = 16
 Flat = tuple[arith.Expr, int]
 """Row-major position of an element: non-constant terms and a constant, which are added."""
 
+RECURSION = 50
+"""Maximum depth to which expressions are printed recursively, which is faster than with a stack."""
+
 CUT_BYTES = 64
 """Padding in bytes after a register buffer, since the last vector access may extend past its end."""
 
@@ -56,6 +59,7 @@ class ExpressionPrinter:
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
         self.guard: AccessGuard | None = None
+        self._depth = 0
         self._pitches: dict[ir.Buffer, tuple[int, ...]] = {}
         self._places: dict[tuple[ir.Buffer, tuple[arith.Expr, ...]], Flat] = {}
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
@@ -394,8 +398,12 @@ class ExpressionPrinter:
     # --- expressions ---
 
     def _expr(self, expr: ir.Expr) -> Value:
-        """Print an expression. Recursive only for guarded choices, since fused expressions may be thousands of nodes deep."""
+        """Print an expression. Recursive only to a limited depth, since fused expressions may be thousands of nodes deep."""
         found = self._known(expr)
+        if found is None and self._depth < RECURSION:
+            self._depth += 1
+            found = self.p.remember(id(expr), self._node(expr))
+            self._depth -= 1
         stack = [expr] if found is None else []
         while stack:
             node = stack[-1]
