@@ -67,7 +67,9 @@ class X86Codegen(LibraryCodegen):
                 lengths.append(known.cycles)
                 more = {name for used in _intrinsics(known.kernel) & instructions.keys() for name in instructions[used].extensions}
                 required |= more
-                symbols.append(compilers.kernel(known.text, EXPLICIT if is_explicit(known.kernel) else FULL, sorted(more)))
+                # With 16 registers, loops of VPMADDWD are up to 1.3 times as fast after all of LLVM's passes.
+                effort = EXPLICIT if is_explicit(known.kernel, tensor=width == 512) else FULL
+                symbols.append(compilers.kernel(known.text, effort, sorted(more)))
             polls = checkpoints([lengths[call.kernel] for call in region.calls])
             polls = frozenset() if polls is None and loop is not None else polls
             compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect, polls), region.name)
