@@ -742,7 +742,7 @@ def values_in(stmt: Stmt) -> Iterator[Expr]:
     for node in walk_stmts(stmt):
         values, indices = statement_operands(node)
         roots += values
-        roots += (value for index in indices if not isinstance(index, int) for value in payloads(index))
+        roots += [value for index in indices if not isinstance(index, int) and arith.reads_data(index) for value in payloads(index)]
     return walk_exprs(*roots)
 
 

@@ -154,8 +154,9 @@ class KernelPrinter(ExpressionPrinter):
                 for item in stmts:
                     self._statement(item)
             case ir.Store(buffer=buffer, indices=indices, value=value):
-                with self.p.statement():
-                    self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self.p.open_statement()
+                self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self.p.close_statement()
                 self.versions[buffer] = self.versions.get(buffer, 0) + 1
             case ir.For():
                 self._for(stmt)
@@ -294,10 +295,12 @@ class KernelPrinter(ExpressionPrinter):
             return
         ramp = _ramp(lanes)
         self.lane, self.lanes = loop.var, lanes
-        with self.p.statement(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
+        self.p.open_statement()
+        with self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
             self._find_squares(loop.body)
             self._find_combs(loop.body)
             self._statement(loop.body)
+        self.p.close_statement()
         self.lane, self.lanes = None, 0
         self.private.clear()
 
