@@ -34,7 +34,10 @@ class Expr:
 
     def __init__(self, *operands: Expr) -> None:
         self.operands = operands
-        self._hash = hash((type(self), *map(_HASH, operands)))
+        if len(operands) == 2:  # hot path
+            self._hash = hash((type(self), operands[0]._hash, operands[1]._hash))
+        else:
+            self._hash = hash((type(self), *map(_HASH, operands)))
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         """Copy the node with new operands, constant-folded."""

@@ -14,10 +14,10 @@ Box = tuple[tuple[arith.Expr, arith.Expr], ...]
 _Key = tuple[ir.Buffer, Box]
 
 
-def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
+def reads(stmt: ir.Stmt, written: tuple[ir.Region, ...] | None = None) -> tuple[ir.Region, ...]:
     """Return the boxes that a statement reads, except in buffers that it also writes or allocates. A box read under a condition may
-    extend outside its buffer."""
-    written = {region.buffer for region in writes(stmt)}
+    extend outside its buffer. `written` are the boxes that it writes, if known."""
+    buffers = {region.buffer for region in (writes(stmt) if written is None else written)}
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
@@ -31,7 +31,7 @@ def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
             ]
             regions += _of_intrinsic(node, ir.Access.READ, ranges)
         for region in regions:
-            if region.buffer not in written and region.buffer not in private:
+            if region.buffer not in buffers and region.buffer not in private:
                 found[region.buffer, region.ranges] = None
     return tuple(ir.Region(buffer, box) for buffer, box in found)
 
@@ -53,7 +53,8 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 def with_footprint(block: ir.Block) -> ir.Block:
     """Recompute the reads and writes of a block from its body. The reads and writes of nested blocks must be correct."""
-    return replace(block, reads=reads(block.body), writes=writes(block.body))
+    written = writes(block.body)
+    return replace(block, reads=reads(block.body, written), writes=written)
 
 
 def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
