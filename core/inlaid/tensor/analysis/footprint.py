@@ -63,14 +63,18 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
     written: dict[Box, None] = {}
     around: Ranges = {}
     analyzer = arith.Analyzer(around)
+    boxes: dict[tuple[arith.Expr, ...], Box] = {}
     for node, ranges in _leaves(stmt, around):
         if ranges is not around:
-            around, analyzer = ranges, arith.Analyzer(ranges)
-        for load in ir.walk_exprs(*values_of(node)):
-            if isinstance(load, ir.Load) and load.buffer is buffer:
-                read[_box(load.indices, buffer, ranges, analyzer)] = None
+            around, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
+        loads = (load for load in ir.walk_exprs(*values_of(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
+        places = [(load.indices, read) for load in loads]
         if isinstance(node, ir.Store) and node.buffer is buffer:
-            written[_box(node.indices, buffer, ranges, analyzer)] = None
+            places.append((node.indices, written))
+        for indices, found in places:
+            if indices not in boxes:
+                boxes[indices] = _box(indices, buffer, ranges, analyzer)
+            found[boxes[indices]] = None
         for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
             for region in _of_intrinsic(node, access, ranges, analyzer, buffer):
                 found[region.ranges] = None
@@ -225,4 +229,4 @@ def widened(
     high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
     if low is None or high is None:
         return arith.ZERO, arith.wrap(dim)
-    return low[0], arith.simplify(high[1] - low[0] + 1)
+    return low[0], arith.ONE if high[1] is low[0] else arith.simplify(high[1] - low[0] + 1)
