@@ -62,6 +62,8 @@ class Expr:
         return add(other, self) if isinstance(other, INTEGERS) else NotImplemented
 
     def __sub__(self, other: Dim) -> Expr:
+        if type(other) is int:  # hot path: `extent - 1`
+            return add(self, -other)
         return add(self, mul(other, -1)) if isinstance(other, INTEGERS) else NotImplemented
 
     def __rsub__(self, other: Dim) -> Expr:

@@ -32,13 +32,10 @@ def find(root: ir.Stmt, kind: type[S], wanted: Callable[[S], bool]) -> Path | No
         node = link[0]
         if type(node) is kind and wanted(node):
             return _unlinked(link)
-        match node:
-            case ir.For() | ir.Alloc():
-                stack.append((node.body, link))
-            case ir.Block(body=ir.Store()) | ir.Store():
-                pass  # contains nothing that is searched for
-            case _:
-                stack.extend([(child, link) for child in reversed(ir.substatements(node))])
+        if isinstance(node, (ir.For, ir.Alloc)):
+            stack.append((node.body, link))
+        elif type(node) is not ir.Store and not (type(node) is ir.Block and type(node.body) is ir.Store):
+            stack.extend([(child, link) for child in reversed(ir.substatements(node))])
     return None
 
 
