@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 from click.core import ParameterSource
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from inlaid.artifact import TensorSpec
 from inlaid.cli.text import printable
 from inlaid.errors import InlaidWarning, InputError
-from inlaid.runtime.example import example_inputs
-from inlaid.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    from inlaid.artifact import TensorSpec
+    from inlaid.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
 PACKAGE = ".inlaid"
@@ -146,12 +144,15 @@ model_argument = click.argument("model", type=click.Path(exists=True, path_type=
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Report]:
     """Show a progress bar on standard error if it is a terminal. Yields the progress callback (stage, done, total)."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("import", total=None)
         current = ""
 
@@ -222,6 +223,12 @@ def make_inputs(
 ) -> dict[str, Any]:
     """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
     dimensions of random inputs; other dimensions get their least size, but at least 1."""
+    import zipfile
+
+    import numpy as np
+
+    from inlaid.runtime.example import example_inputs
+
     arrays: dict[str, Any] = {}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:

@@ -25,11 +25,11 @@ from inlaid.tensor.transform.lower_blocks import (
     flatten_blocks,
     mapped,
     simplify_program,
-    unroll_loops,
 )
 from inlaid.tensor.transform.parallel_loops import parallel_loops
 from inlaid.tensor.transform.peel import peel_loops
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
 from inlaid.tensor.transform.whole_vectors import whole_vectors
 

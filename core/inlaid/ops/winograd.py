@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -109,17 +110,23 @@ class WinogradAttrs(WindowAttrs):
     tile: int = 4
 
 
+_PLANES = 1024
+"""Windows that are transformed at a time. Products of more leave the cache, and wait for the threads of a BLAS library."""
+
+
 def transform_weights(weights: Array, tile: int) -> Array:
     """Transform weights (O, C, 3, 3) of a convolution to weights (tile + 2, tile + 2, C, O) of `winograd_conv`. Integers are exact;
     floats are computed in float64 and rounded once."""
-    return _transformed(weights, tile).astype(weights.dtype)
+    return _transformed(weights, tile, weights.dtype)
 
 
-def _transformed(weights: Array, tile: int) -> Array:
+def _transformed(weights: Array, tile: int, to: np.dtype[Any] | None = None) -> Array:
     exact = weights.dtype == INTEGER
     g = np.array((scaled_transforms(tile).transforms if exact else TRANSFORMS[tile]).weights, np.int64 if exact else np.float64)
-    planes = weights.astype(g.dtype).transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW)
-    done: Array = np.kron(g, g) @ planes.T
+    planes, both = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
+    done: Array = np.empty((len(both), len(planes)), to or g.dtype)
+    for start in range(0, len(planes), _PLANES):
+        done[:, start : start + _PLANES] = both @ planes[start : start + _PLANES].T.astype(g.dtype)
     return done.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
 
 

@@ -20,6 +20,7 @@ from inlaid.schedules.shape import (
     blocks_of,
     find_anchor,
 )
+from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
@@ -54,8 +55,11 @@ class DotMatmulRule:
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program, context.intrinsics)
+        product = find_product(s.program)
+        if product is None and (anchor := find_anchor(s.program)) and (dots := dots_for(anchor, context)):
+            s = collapsed(program, context.intrinsics, (SPLIT_GROUPS, min(dot.lanes for dot in dots)))
+            product = find_product(s.program)
         merged = s.program
-        product = find_product(merged)
         if product is None or not _is_plain(merged, product):
             return None
         dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= product.expected[1]), None)

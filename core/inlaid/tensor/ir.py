@@ -579,6 +579,22 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
 _LEAVES = (Load, Const, Index)
 
 
+def post_order(root: Expr) -> Iterator[Expr]:
+    """Iterate once over every node of an expression, operands first, without payloads of checked indices."""
+    seen: set[Expr] = set()
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        missing = () if node in seen else [arg for arg in operands(node) if arg not in seen]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+
+
 def index_operands(expr: Expr) -> tuple[arith.Expr, ...]:
     """Return the integer expressions that are operands of an expression."""
     if isinstance(expr, Load):
@@ -597,12 +613,19 @@ def map_expr(
     memo = {} if memo is None else memo
     stack = [expr]
     while stack:
-        node = stack[-1]
+        node = stack.pop()
         if node in memo:
-            stack.pop()
             continue
         new = node
-        if isinstance(node, Load):
+        if type(node) is Binary:  # hot path: nearly all inner nodes
+            a, b = node.a, node.b
+            if a not in memo or b not in memo:
+                stack += (node, b, a)
+                continue
+            x, y = memo[a], memo[b]
+            if x is not a or y is not b:
+                new = Binary(node.dtype, node.op, x, y)
+        elif isinstance(node, Load):
             indices = tuple(map(index, node.indices))
             if any(map(is_not, indices, node.indices)):
                 new = Load(node.dtype, node.buffer, indices)
@@ -613,12 +636,12 @@ def map_expr(
         elif old := operands(node):
             missing = [arg for arg in old if arg not in memo]
             if missing:
+                stack.append(node)
                 stack.extend(reversed(missing))
                 continue
             args = tuple(map(memo.__getitem__, old))
             if any(map(is_not, args, old)):
                 new = with_operands(node, args)
-        stack.pop()
         memo[node] = (leaf(new) or new) if leaf else new
     return memo[expr]
 

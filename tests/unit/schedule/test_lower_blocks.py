@@ -10,8 +10,9 @@ import pytest
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
-from inlaid.tensor.transform.lower_blocks import check_registers, flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.transform.lower_blocks import check_registers, flatten_blocks, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.types import dtype
 
 

@@ -16,7 +16,8 @@ from inlaid.tensor.parse import parse
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.compact import compact_buffers
-from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
+from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
 from inlaid.types import dtype
 

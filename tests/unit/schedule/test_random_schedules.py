@@ -24,8 +24,9 @@ from inlaid.tensor.schedule import Schedule, replay
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.compact import compact_buffers
-from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program, unroll_loops
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.paths import sites
+from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
 
 Draw = Callable[[st.SearchStrategy], object]

@@ -7,9 +7,10 @@ import pytest
 
 from inlaid import arith
 from inlaid.tensor import interp, ir
-from inlaid.tensor.transform.lower_blocks import check_registers, guarded, joined, simplify_program, unroll_loops
+from inlaid.tensor.transform.lower_blocks import check_registers, guarded, joined, simplify_program
 from inlaid.tensor.transform.peel import peel_loops
 from inlaid.tensor.transform.strips import STRIP
+from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.types import dtype
 
 N, DEPTH = arith.SizeVar("n"), 3

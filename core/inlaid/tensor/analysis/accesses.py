@@ -41,14 +41,12 @@ class UnknownAccessError(Exception):
 
 def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
     """Iterate over the reads or writes of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
-    stack: list[tuple[ir.Stmt, StmtPath, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
+    access = ir.Access.READ if reads else ir.Access.WRITE
+    stack: list[tuple[ir.Stmt, StmtPath, dict[arith.Expr, tuple[int, int]], arith.Analyzer]] = [(body, (), {}, arith.Analyzer())]
     while stack:
-        stmt, place, ranges = stack.pop()
+        stmt, place, ranges, analyzer = stack.pop()
         if isinstance(stmt, (ir.While, ir.Block)):
             raise UnknownAccessError
-        analyzer = arith.Analyzer(ranges)
-        here = (*place, PathStep(stmt))
-        access = ir.Access.READ if reads else ir.Access.WRITE
         regions = stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ()
         boxes = [region.ranges for region in regions if region.buffer is buffer]
         if reads:
@@ -56,16 +54,19 @@ def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[St
             boxes += [tuple((index, arith.ONE) for index in node.indices) for node in found]
         elif isinstance(stmt, ir.Store) and stmt.buffer is buffer:
             boxes.append(tuple((index, arith.ONE) for index in stmt.indices))
-        for box in boxes:
-            yield here, _access(buffer, box, ranges, analyzer)
+        if boxes:
+            here = (*place, PathStep(stmt))
+            for box in boxes:
+                yield here, _access(buffer, box, ranges, analyzer)
         count, within = 1, ranges
         if isinstance(stmt, ir.For):
             most = analyzer.bounds(stmt.extent)[1]
             if most is None:
                 raise UnknownAccessError
             count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
+            analyzer = arith.Analyzer(within)
         for part, inner in enumerate(ir.substatements(stmt)):
-            stack.append((inner, (*place, PathStep(stmt, part, count)), within))
+            stack.append((inner, (*place, PathStep(stmt, part, count)), within, analyzer))
 
 
 def _access(

@@ -1,4 +1,4 @@
-"""Lowers scheduled blocks to plain loops for code generators: flattens blocks, unrolls loops, simplifies indices."""
+"""Lowers scheduled blocks to plain loops for code generators: flattens blocks, simplifies indices."""
 
 from __future__ import annotations
 
@@ -139,52 +139,6 @@ def _without_init(loop: ir.For) -> ir.Stmt | None:
     return joined(init, body)
 
 
-# --- unrolling --------------------------------------------------------------------------------------------------------
-
-
-def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Replace each loop marked as unrolled by one copy of its body per iteration. The program must have no blocks.
-
-        for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
-
-    Raises `ScheduleError` if an extent is not constant.
-    """
-    body = _Unroller().stmt(program.body)
-    return program if body is program.body else replace(program, body=body)
-
-
-class _Unroller(Rewriter):
-    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. An expression that does not read the
-    variable of a loop is rewritten once for all copies, by the rewriter of the statement around the loop."""
-
-    def __init__(self, around: _Unroller | None = None, var: arith.Var | None = None, number: int = 0) -> None:
-        super().__init__({} if around is None or var is None else {**around._variables, var: arith.Const(number)})
-        self._around = around
-        self._var = var
-
-    def index(self, index: arith.Expr) -> arith.Expr:
-        if type(index) is arith.Const or arith.reads_data(index):
-            return self._rebuilt_index(index)
-        used = arith.free_vars(index)
-        level: _Unroller | None = self
-        while level is not None and level._var not in used:
-            level = level._around
-        return index if level is None else level._rebuilt_index(index)
-
-    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        match stmt:
-            case ir.For(var=var, kind=ir.ForKind.UNROLLED):
-                extent = arith.simplify(self.index(stmt.extent))
-                if not isinstance(extent, arith.Const):
-                    raise ScheduleError(f"the extent of unrolled loop {var} must be constant, got {extent!r}")
-                copies = (_Unroller(self, var, number) for number in range(extent.value))
-                return joined(*(copy.stmt(stmt.body) for copy in copies))
-            case ir.Seq(stmts=stmts):
-                new = tuple(map(self.stmt, stmts))
-                return joined(*new) if any(map(is_not, new, stmts)) else stmt
-        return super().stmt(stmt)
-
-
 # --- simplification ---------------------------------------------------------------------------------------------------
 
 
@@ -210,17 +164,25 @@ class _Simplifier(Rewriter):
         self._loops: dict[tuple[arith.Var, arith.Expr], _Simplifier] = {}
 
     def index(self, index: arith.Expr) -> arith.Expr:
-        if isinstance(index, arith.Const):
+        if type(index) is arith.Const:
             return index
         done = self._indices.get(index)
         if done is None:
-            if self._around is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
-                done = self._around.index(index)
-            else:
-                # `super().index` writes to the same memo: the simplified result must be written after it.
-                done = self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
+            done = self._simplified(index)
             done = self._indices[index] = index if done == index else done
         return done
+
+    def _simplified(self, index: arith.Expr) -> arith.Expr:
+        if type(index) is arith.Add and type(constant := index.operands[1]) is arith.Const:
+            # Copies of a statement (made by unrolling) differ in constants: they share the result for the rest.
+            rest = self.index(index.operands[0])
+            if type(rest) is arith.Add and type(more := rest.operands[1]) is arith.Const:
+                return arith.add(rest.operands[0], more.value + constant.value)
+            return index if rest is index.operands[0] else arith.add(rest, constant)
+        if self._around is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
+            return self._around.index(index)
+        # `super().index` writes to the memo too: the result must be written after it.
+        return self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
@@ -291,6 +253,8 @@ class _Simplifier(Rewriter):
         return result
 
     def _folded(self, node: ir.Expr) -> ir.Expr | None:
+        if type(node) is ir.Load or (type(node) is ir.Binary and type(node.a) is not ir.Index and node.dtype is not _BOOL):
+            return None  # hot path: nearly all nodes
         match node:
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 decided = _decided(condition)

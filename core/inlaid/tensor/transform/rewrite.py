@@ -61,7 +61,7 @@ class Rewriter:
 
     def expr(self, expr: ir.Expr) -> ir.Expr:
         """Rebuild a value expression."""
-        return ir.map_expr(expr, self._leaf if self._buffers or self._replace_expr else None, self.index, self._exprs)
+        return ir.map_expr(expr, self._leaf if self._buffers else self._replace_expr, self.index, self._exprs)
 
     def region(self, region: ir.Region) -> ir.Region:
         """Rebuild a region."""

@@ -24,7 +24,7 @@ from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.unit import decode, fast_start
 
 NAME = "model"
-FLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")
+FLAGS = ("-std=c99", "-O0", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")
 ENTRY = "inlaid_region"
 
 

@@ -1,0 +1,157 @@
+"""Unrolls loops that are marked as unrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from operator import is_not
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.rewrite import Rewriter
+
+
+def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Replace each loop marked as unrolled by one copy of its body per iteration. The program must have no blocks.
+
+        for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
+
+    Raises `ScheduleError` if an extent is not constant.
+    """
+    body = _Unroller(_Scope(), {}).stmt(program.body)
+    return program if body is program.body else replace(program, body=body)
+
+
+_Cell = list[int]
+"""The number of the current iteration of an unrolled loop."""
+
+
+@dataclass(slots=True)
+class _Index:
+    """How an integer expression depends on unrolled loops. With `rest`, it is `rest + constant`, plus the number of each iteration
+    times its step. Without, it is rebuilt from its operands. `made` holds its values by their constants, or by the iterations."""
+
+    steps: tuple[tuple[_Cell, int], ...]
+    rest: arith.Expr | None = None
+    constant: int = 0
+    made: dict[int | tuple[int, ...], arith.Expr] = field(default_factory=dict)
+
+
+class _Scope:
+    """A set of unrolled loops around a statement. All copies of the statement share what is known about its integer expressions
+    (None: independent of the loops)."""
+
+    def __init__(self, cells: dict[arith.Expr, _Cell] | None = None) -> None:
+        self.cells = cells or {}
+        self.indices: dict[arith.Expr, _Index | None] = {}
+        self._inner: dict[arith.Var, _Scope] = {}
+
+    def inside(self, var: arith.Var) -> _Scope:
+        """Return the scope inside an unrolled loop."""
+        if var not in self._inner:
+            self._inner[var] = _Scope({**self.cells, var: [0]})
+        return self._inner[var]
+
+    def read(self, index: arith.Expr) -> _Index | None:
+        """Find out how an integer expression depends on the unrolled loops."""
+        used = arith.free_vars(index)
+        if used.isdisjoint(self.cells):
+            return None
+        terms: dict[arith.Expr, int] = {}
+        constant = 0
+        stack = [(index, 1)]
+        while stack:
+            node, factor = stack.pop()
+            if type(node) is arith.Add:
+                stack += ((node.operands[1], factor), (node.operands[0], factor))
+            elif type(node) is arith.Mul and type(node.operands[1]) is arith.Const:
+                stack.append((node.operands[0], factor * node.operands[1].value))
+            elif type(node) is arith.Const:
+                constant += factor * node.value
+            elif node in self.cells or arith.free_vars(node).isdisjoint(self.cells):
+                terms[node] = terms.get(node, 0) + factor
+            else:
+                return _Index(tuple((cell, 1) for var, cell in self.cells.items() if var in used))
+        steps = tuple((self.cells[var], step) for var, step in terms.items() if var in self.cells)
+        rest = arith.Linear({atom: count for atom, count in terms.items() if count and atom not in self.cells}, 0)
+        return _Index(steps, rest.expr(), constant)
+
+
+_Order = tuple[tuple[ir.Expr, tuple[ir.Expr, ...]], ...]
+"""The nodes of a value, each with its operands, operands first."""
+
+
+class _Unroller(Rewriter):
+    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. `orders` holds the nodes of values,
+    which all copies have in common."""
+
+    def __init__(self, scope: _Scope, orders: dict[ir.Expr, _Order]) -> None:
+        super().__init__()
+        self._scope = scope
+        self._orders = orders
+
+    def index(self, index: arith.Expr) -> arith.Expr:
+        if type(index) is arith.Const:
+            return index
+        try:
+            known = self._scope.indices[index]
+        except KeyError:
+            if arith.reads_data(index):
+                return self._rebuilt_index(index)
+            known = self._scope.indices[index] = self._scope.read(index)
+        if known is None:
+            return index
+        if known.rest is None:
+            key = tuple([cell[0] for cell, _ in known.steps])
+            if key not in known.made:
+                known.made[key] = index.rebuild(tuple(map(self.index, index.operands)))
+            return known.made[key]
+        constant = known.constant
+        for cell, step in known.steps:
+            constant += cell[0] * step
+        found = known.made.get(constant)
+        if found is None:
+            found = known.made[constant] = arith.add(known.rest, constant)
+        return found
+
+    def expr(self, expr: ir.Expr) -> ir.Expr:
+        order = self._orders.get(expr)
+        if order is None:
+            order = self._orders[expr] = tuple((node, ir.operands(node)) for node in ir.post_order(expr))
+        memo = self._exprs
+        for node, old in order:
+            if node in memo:
+                continue
+            new = node
+            if old:
+                args = tuple([memo[arg] for arg in old])
+                if any(map(is_not, args, old)):
+                    new = ir.with_operands(node, args)
+            elif isinstance(node, ir.Load):
+                indices = self._indices_of(node.indices)
+                if indices is not node.indices:
+                    new = ir.Load(node.dtype, node.buffer, indices)
+            elif type(node) is ir.Index:
+                index = self.index(node.index)
+                if index is not node.index:
+                    new = ir.Index(node.dtype, index)
+            memo[node] = new
+        return memo[expr]
+
+    def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
+        match stmt:
+            case ir.For(var=var, kind=ir.ForKind.UNROLLED):
+                extent = arith.simplify(self.index(stmt.extent))
+                if not isinstance(extent, arith.Const):
+                    raise ScheduleError(f"the extent of unrolled loop {var} must be constant, got {extent!r}")
+                return joined(*(self._copy(stmt, number) for number in range(extent.value)))
+            case ir.Seq(stmts=stmts):
+                new = tuple(map(self.stmt, stmts))
+                return joined(*new) if any(map(is_not, new, stmts)) else stmt
+        return super().stmt(stmt)
+
+    def _copy(self, loop: ir.For, number: int) -> ir.Stmt:
+        scope = self._scope.inside(loop.var)
+        scope.cells[loop.var][0] = number
+        return _Unroller(scope, self._orders).stmt(loop.body)
