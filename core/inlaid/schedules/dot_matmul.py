@@ -57,7 +57,7 @@ class DotMatmulRule:
         s = collapsed(program, context.intrinsics)
         product = find_product(s.program)
         if product is None and (anchor := find_anchor(s.program)) and (dots := dots_for(anchor, context)):
-            s = collapsed(program, context.intrinsics, (SPLIT_GROUPS, min(dot.lanes for dot in dots)))
+            s = collapsed(program, context.intrinsics, (SPLIT_GROUPS, min(dot.lanes for dot in dots), dots[-1].group))
             product = find_product(s.program)
         merged = s.program
         if product is None or not _is_plain(merged, product):
