@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,7 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
         except OSError as error:
             raise InputError(f"cannot create the folder {folder}: {error.strerror}") from error
         with blame(registry.owner(target.kind), "the exporter"):
-            return exporter.export(package, partial(Executable, package, registry=registry), folder, name)
+            return exporter.export(package, lambda: Executable(package, registry=registry), folder, name)
     nodes = [node for region in package.program.regions for node in region.nodes]
     raise Unsupported(
         f"expected a target that exports files, got {', '.join(targets) or 'none'}",

@@ -252,26 +252,17 @@ def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints
     for count, index in enumerate(order.tolist()):
         size = int(sizes[index])
         conflict = (starts[:count] <= last[index]) & (ends[:count] >= first[index])
-        floor, ceiling = low[:count], high[:count]
-        if index in buffers.shared:
-            # A buffer placed above another may begin earlier by the shared units, and one below another may end later by them.
-            floor = _moved(floor, buffers.shared[index], ranks, 1)
-        if index in buffers.sharing:
-            ceiling = _moved(ceiling, buffers.sharing[index], ranks, -1)
+        floor, ceiling = low[:count].copy(), high[:count].copy()
+        # A buffer placed above another may begin earlier by the shared units, and one below another may end later by them.
+        for edges, shared, sign in ((floor, buffers.shared, 1), (ceiling, buffers.sharing, -1)):
+            for other, units in shared.get(index, {}).items():
+                if ranks[other] < count:
+                    edges[ranks[other]] += sign * units
         offset = _gap(floor[conflict], ceiling[conflict], size, fit, bound)
         offsets[index] = low[count] = offset
         high[count] = offset + size
         peak = max(peak, offset + size)
     return offsets, peak
-
-
-def _moved(places: _Ints, units: Mapping[int, int], ranks: Mapping[int, int], sign: int) -> _Ints:
-    """Move the ends of some placed buffers by units. `ranks` are the positions of buffers in the placement order."""
-    places = places.copy()
-    for buffer, amount in units.items():
-        if ranks[buffer] < len(places):
-            places[ranks[buffer]] += sign * amount
-    return places
 
 
 def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:

@@ -85,7 +85,8 @@ def _fold_scales(target: Function) -> Function:
         for pattern, build in _STEPS:
             found = match(pattern, new)
             if found is not None and all(uses.single(item) for name, item in found.captures.items() if name in _INNER):
-                new = build(found) or new
+                built = build(found)
+                new = new if built is None else built
         uses.note(old, new)
         return new
 

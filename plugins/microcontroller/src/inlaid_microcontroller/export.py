@@ -43,7 +43,7 @@ class FirmwareExporter:
         source = composed.source
         code = {**source.sources(), **composed.files}
         with ThreadPoolExecutor(1) as pool:
-            # The processor's compiler runs while this machine's compiles the model to try it out.
+            # Meanwhile this machine's compiler compiles the model to try it out.
             sizes = pool.submit(compiled, code, f"{name}_run", self.options.cpu)
             given, expected = try_out(load())
             code |= source.files()

@@ -92,8 +92,7 @@ def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
 def _constants(source: ModelSource) -> str:
     """Return declarations of the weights that the caller passes."""
     return "".join(
-        f"static const {kind} *{source.name}_{source.weights[number]};\n"
-        for number, kind in enumerate(map(source.kind, range(len(source.arrays))))
+        f"static const {source.kinds[number]} *{source.name}_{source.weights[number]};\n" for number in range(len(source.arrays))
     )
 
 

@@ -51,7 +51,7 @@ class Port:
 
 class ModelSource:
     """Prints a model of one region. name: prefix of all C identifiers. inputs, outputs: names in the model of the region's inputs
-    and outputs, in order. constants: the region's constants, in order."""
+    and outputs, in order. constants: the region's constants, in order. kinds: C types of the constants' elements, by number."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ModelSource:
         self.weights = _weight_names(unit, list(constants.values()), accessors)
         self.arrays = list(constants.values())
         used = [unit.buffers[number] for call in unit.calls for number in call.buffers]
-        self._kinds = {buffer.index: buffer.kind for buffer in reversed(used) if buffer.storage == "constant"}
+        self.kinds = {buffer.index: buffer.kind for buffer in reversed(used) if buffer.storage == "constant"}
         self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls)
 
     def _port(self, taken: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
@@ -95,7 +95,7 @@ class ModelSource:
         return {**self.sources(), f"{self.name}_weights.c": self.weights_source()}
 
     def sources(self) -> dict[str, str]:
-        """Return the model's files by name, except the definitions of the weights."""
+        """Return the files except the definitions of the weights."""
         return {f"{self.name}.h": self.header(), f"{self.name}.c": self.code(), f"{self.name}_weights.h": self.weights_header()}
 
     def header(self) -> str:
@@ -212,7 +212,7 @@ struct {name} {{
     def weights_header(self) -> str:
         """Print the declarations of the weights."""
         lines = "".join(
-            f"extern const {self.kind(n)} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
+            f"extern const {self.kinds[n]} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
             for n, array in enumerate(self.arrays)
         )
         return f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n{lines}#endif\n"
@@ -223,12 +223,8 @@ struct {name} {{
         for number, array in enumerate(self.arrays):
             name = f"{self.name}_{self.weights[number]}"
             shape = "x".join(map(str, array.shape)) or "1"
-            parts.append(f"/* {shape} */\nconst {self.kind(number)} {name}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
+            parts.append(f"/* {shape} */\nconst {self.kinds[number]} {name}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
         return "\n".join(parts)
-
-    def kind(self, number: int) -> str:
-        """Return the C type of the elements of constant `number`. Constants that are literals in the code have no number."""
-        return self._kinds[number]
 
 
 def _comment(text: str) -> str:
@@ -241,27 +237,22 @@ def numbers(array: Array) -> str:
     """Format the elements of an array as lines of C literals."""
     kind = from_numpy(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1)
-    if array.dtype == np.int8 and flat.size:  # weights, of which there are millions
+    if array.dtype == np.int8:  # there are millions of weights; index -1 is the last item
         bytes_ = [f" {value}," for value in (*range(128), *range(-128, 0))]
-        return _wrapped([bytes_[value] for value in flat.tolist()])  # -1 is the last one
-    if kind.is_float and kind.bits >= 32:
-        texts = [_float(value, kind.bits) for value in flat.tolist()]
+        texts = [bytes_[value] for value in flat.tolist()]
+    elif kind.is_float and kind.bits >= 32:
+        texts = [f" {_float(value, kind.bits)}," for value in flat.tolist()]
     elif kind.is_float or array.dtype.kind not in "iub":
-        texts = [str(value) for value in flat.view(f"u{array.dtype.itemsize}" if kind.is_float else "i1").tolist()]
+        texts = [f" {value}," for value in flat.view(f"u{array.dtype.itemsize}" if kind.is_float else "i1").tolist()]
     else:
-        texts = [_integer(int(value), kind.bits, kind.kind) for value in flat.tolist()]
-    return _wrapped([f" {text}," for text in texts or ["0"]])
-
-
-def _wrapped(texts: Sequence[str]) -> str:
-    """Break a sequence of texts into indented lines of at most `WIDTH` characters."""
-    indent = "   "
+        texts = [f" {_integer(int(value), kind.bits, kind.kind)}," for value in flat.tolist()]
+    texts = texts or [" 0,"]
     ends = [0, *accumulate(map(len, texts))]
     lines: list[str] = []
     first = 0
     while first < len(texts):
-        last = bisect_right(ends, ends[first] + WIDTH - len(indent), first + 2) - 1
-        lines.append(indent + "".join(texts[first:last]))
+        last = bisect_right(ends, ends[first] + WIDTH - 3, first + 2) - 1
+        lines.append(f"   {''.join(texts[first:last])}")
         first = last
     return "\n".join(lines)
 

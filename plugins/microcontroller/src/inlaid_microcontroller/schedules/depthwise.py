@@ -7,7 +7,6 @@ separately, and the load sign-extends it. With a dot product of 16-bit pairs, tw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from inlaid import arith
 from inlaid.arith import Var
@@ -29,7 +28,6 @@ MOST_TAPS = 128
 instructions of loops."""
 
 
-@cache
 def pair() -> ir.LoopProgram:
     """Return the semantics of the intrinsic that packs two int8 as adjacent int16."""
     a, b, out = ir.Buffer("a", (1,), INT8), ir.Buffer("b", (1,), INT8), ir.Buffer("out", (2,), INT16)

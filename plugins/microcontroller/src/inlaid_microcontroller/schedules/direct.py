@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from inlaid import arith
 from inlaid.arith import Var
@@ -30,7 +29,6 @@ TILED = 4
 """Maximum number of groups that a tile of several pixels unrolls. More groups are not worth the code size."""
 
 
-@cache
 def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
     """Return the semantics total[p, i] += sum over j < group of a_p[j] * b[i, j] for each pixel p and lane i, int8 to int32."""
     data = tuple(ir.Buffer(f"a{p}", (group,), INT8) for p in range(pixels))
