@@ -405,7 +405,9 @@ def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
     if not isinstance(model, (Module, Function)):
         return load(model, dims)
     if dims:
-        raise InputError("dims applies only to a model that is imported, got a module", remedy="give dims to inlaid.load")
+        raise InputError(
+            "dims applies only to the import of a model, got a module", remedy="give dims to inlaid.load, or sizes to inlaid.var"
+        )
     module = model if isinstance(model, Module) else Module({"main": model})
     verify_model(module)
     return module

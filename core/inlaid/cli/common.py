@@ -36,8 +36,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
             raise click.BadParameter(f"expected NAME=SIZE or NAME=LEAST:GREATEST, got {value!r}")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
-        if int(high if colon else low) == 0:
-            raise click.BadParameter(f"the size of dimension {name!r} must be >= 1, got {size}")
+        if int(high if colon else low) < max(int(low), 1):
+            raise click.BadParameter(f"expected sizes >= 1 and LEAST <= GREATEST for dimension {name!r}, got {size}")
         dims[name] = (int(low), int(high)) if colon else int(low)
     return dims
 
@@ -222,7 +222,7 @@ def make_inputs(
     specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
     """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
-    dimensions of random inputs; other dimensions get their least size, but at least 1."""
+    dimensions; others get that of the inputs read, or else their least, but at least 1. Raises `InputError` where sizes differ."""
     import zipfile
 
     import numpy as np
@@ -230,6 +230,7 @@ def make_inputs(
     from inlaid.runtime.example import example_inputs
 
     arrays: dict[str, Any] = {}
+    sizes = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:
         name, path = item.split("=", 1) if "=" in item else ("", item)
@@ -246,9 +247,15 @@ def make_inputs(
         arrays.update(found)
     for spec in specs:
         array = arrays.get(spec.name)
+        for dim, extent in zip(spec.shape, getattr(array, "shape", ()), strict=False):
+            if not isinstance(dim, int) and sizes.setdefault(repr(dim), extent) != extent:
+                raise InputError(
+                    f"dimension '{dim!r}' must be {sizes[repr(dim)]}, got {extent} in input {spec.name!r}",
+                    remedy="give one size by --dim and all inputs",
+                )
         if array is not None and spec.dtype is not None and array.dtype == np.dtype(f"V{spec.dtype.bytes}"):
             arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files store types that numpy lacks as raw bytes
-    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, dims or {}), **arrays}
+    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, sizes), **arrays}
 
 
 def echo(text: str) -> None:

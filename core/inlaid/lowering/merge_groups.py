@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -53,41 +54,30 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
 
 
 def _product_steps(call: Call, dots: list[Dot]) -> float:
-    """Predict the instructions per pixel and group of a convolution by 1x1 windows as matrix products over pixels (see
+    """Predict the instructions per pixel and group of a 1x1 convolution as matrix products over pixels (see
     `schedules.split_groups`), which pack their data first. Infinite for any other convolution."""
-    attrs: Any = call.attrs
-    assert isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
+    assert isinstance(call.attrs, ConvAttrs) and isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
     (outputs, inputs, *window), pixels = call.args[1].data.shape, math.prod(map(size_hint, call.type.shape[2:]))
-    if any(item != 1 for item in (*window, *attrs.strides)) or any(attrs.pads):
+    dot = next((dot for dot in dots if dot.lanes <= pixels), None)
+    if dot is None or any(item != 1 for item in (*window, *call.attrs.strides)) or any(call.attrs.pads):
         return math.inf
-    wide = [dot for dot in dots if dot.lanes <= pixels]
-    if not wide:
-        return math.inf
-    lanes, group = wide[0].lanes, wide[0].group
-    filled = pixels / (-(-pixels // lanes) * lanes)
-    return (-(-inputs // group) * outputs / attrs.groups + PACKING * inputs) / (lanes * filled)
+    steps: float = -(-inputs // dot.group) * outputs / call.attrs.groups + PACKING * inputs
+    return steps * -(-pixels // dot.lanes) / pixels
 
 
 def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> tuple[float, int]:
-    """Compute how many groups to merge into one to minimize instructions. Returns the instructions per pixel and original group, and
-    the number: 1 if a group already fills vectors or has one input channel (depthwise convolutions have a schedule over channels)."""
+    """Choose how many groups to merge. Returns the instructions per pixel and original group, and the number: 1 if a group already
+    fills vectors or has one input channel (depthwise convolutions have a schedule over channels)."""
     outputs, inputs = shape[0] // groups, shape[1]
-    if inputs == 1:
+    found: list[tuple[float, int, int]] = []
+    for count, dot in product((count for count in range(1, groups + 1) if groups % count == 0), dots):
+        vectors = -(-count * outputs // dot.lanes)
+        fits = count * outputs % dot.lanes == 0 and count * inputs % dot.group == 0
+        if fits or (count == groups and vectors * dot.lanes < 2 * count * outputs):
+            found.append((-(-count * inputs // dot.group) * vectors / count, -dot.lanes, count))
+    if inputs == 1 or any(count == 1 for *_, count in found):
         return 0, 1
-    best = (0.0, 0, 1)
-    for count in (count for count in range(1, groups + 1) if groups % count == 0):
-        for dot in dots:
-            vectors = -(-count * outputs // dot.lanes)
-            fits = count * outputs % dot.lanes == 0 and count * inputs % dot.group == 0
-            alone = count == groups and vectors * dot.lanes < 2 * count * outputs
-            if not fits and not alone:
-                continue
-            if count == 1:
-                return 0, 1
-            steps = -(-count * inputs // dot.group) * vectors / count
-            if best[2] == 1 or (steps, -dot.lanes) < best[:2]:
-                best = steps, -dot.lanes, count
-    return best[0], best[2]
+    return min(found, default=(0, 0, 1))[::2]
 
 
 def _merged(weights: np.ndarray[Any, Any], groups: int, count: int) -> np.ndarray[Any, Any]:

@@ -270,7 +270,7 @@ class PluginRegistry:
         elif extras:
             hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extras)
         else:
-            hint = 'to install targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
+            hint = 'to install reference: pip install inlaid; other targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
         return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
 
 

@@ -254,9 +254,9 @@ COLLAPSE = Transform("collapse", collapse)
 
 
 def collapsed(
-    program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = (), between: tuple[Transform, int] | None = None
+    program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = (), between: tuple[Transform, int, int] | None = None
 ) -> Schedule:
-    """Begin a schedule with `without_empty`, if applicable, and `collapse`; `between` the two, a transform with its argument."""
+    """Begin a schedule with `without_empty`, if applicable, and `collapse`; `between` the two, a transform with its arguments."""
     schedule = Schedule(program, intrinsics, (REMAINDERS,))
     schedule.apply(WITHOUT_EMPTY)
     if between is not None:

@@ -199,8 +199,7 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: 
     side = min(_side(dims[row].extent, limit), _side(dims[column].extent, limit), limit if row == column else min(limit, SQUARE))
     sides = {row: side, column: side}
     if dims[row].extent == dims[column].target == PAIR:
-        side = min(_side(dims[column].extent, limit), limit)
-        sides = {column: side, row: PAIR}
+        sides = {column: (side := min(_side(dims[column].extent, limit), limit)), row: PAIR}
     if side < SMALLEST:
         return [_nest(dims, {}, a, b, read, write, threads)]
     for place, side in sides.items():
@@ -231,8 +230,7 @@ def _side(extent: Dim, limit: int) -> int:
 
 
 def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> ir.Stmt:
-    """Build loops over all dimensions around the copy of an element, a vector, or several vectors. `sides` maps the vectorized
-    dimension to its lanes, and a second dimension to the number of vectors."""
+    """Build loops around the copy of an element or of vectors. `sides` has the number of lanes of a dimension, then of vectors."""
     from_, to = arith.wrap(read), arith.wrap(write)
     loops: list[tuple[arith.Var, Dim]] = []
     inner: list[tuple[arith.Var, Dim]] = []

@@ -30,6 +30,9 @@ MOST_RISKS = 16
 Flat = tuple[arith.Expr, int]
 """Row-major position of an element: non-constant terms and a constant, which are added."""
 
+RECURSION = 50
+"""Maximum depth to which expressions are printed recursively, which is faster than with a stack."""
+
 CUT_BYTES = 64
 """Padding in bytes after a register buffer, since the last vector access may extend past its end."""
 
@@ -56,6 +59,7 @@ class ExpressionPrinter:
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
         self.guard: AccessGuard | None = None
+        self._depth = 0
         self._pitches: dict[ir.Buffer, tuple[int, ...]] = {}
         self._places: dict[tuple[ir.Buffer, tuple[arith.Expr, ...]], Flat] = {}
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
@@ -77,12 +81,18 @@ class ExpressionPrinter:
         """Return the row-major position of an element. Elements whose indices differ by constants share the first part."""
         constant = 0
         rests: list[arith.Expr] = []
+        varies = False
         for index, stride in zip(indices, self._strides(buffer), strict=True):
+            if type(index) is arith.Const and stride:
+                constant += index.value * stride
+                rests.append(arith.ZERO)
+                continue
+            varies = True
             rest, more = self.index.without_constant(index) if stride else (index, 0)
             rests.append(rest)
             constant += more * stride
         key = (buffer, tuple(rests))
-        found = self._places.get(key)
+        found = self._places.get(key) if varies else (arith.ZERO, 0)
         if found is None:
             place: arith.Expr = arith.ZERO
             for extent, rest in zip(buffer.shape, rests, strict=True):
@@ -184,7 +194,7 @@ class ExpressionPrinter:
         """Find strided stores that `_interleaved` can merge, in a vectorised loop that consists of stores."""
         self._combs = {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
-        if not all(isinstance(item, ir.Store) for item in stores):
+        if not stores or not all(isinstance(item, ir.Store) for item in stores):
             return
         for item in stores:
             assert isinstance(item, ir.Store)
@@ -388,8 +398,12 @@ class ExpressionPrinter:
     # --- expressions ---
 
     def _expr(self, expr: ir.Expr) -> Value:
-        """Print an expression. Recursive only for guarded choices, since fused expressions may be thousands of nodes deep."""
+        """Print an expression. Recursive only to a limited depth, since fused expressions may be thousands of nodes deep."""
         found = self._known(expr)
+        if found is None and self._depth < RECURSION:
+            self._depth += 1
+            found = self.p.remember(id(expr), self._node(expr))
+            self._depth -= 1
         stack = [expr] if found is None else []
         while stack:
             node = stack[-1]
@@ -509,8 +523,8 @@ class ExpressionPrinter:
         return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
 
     def _same_lanes(self, *values: Value) -> list[Value]:
-        lanes = max(value.lanes for value in values)
-        return [self.p.widen(value, lanes) for value in values] if lanes else list(values)
+        lanes = max([value.lanes for value in values])
+        return [value if value.lanes == lanes else self.p.widen(value, lanes) for value in values]
 
     def _to_index(self, value: Value, expr: ir.Expr) -> Value:
         if value.scalar == INDEX:
