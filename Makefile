@@ -54,8 +54,8 @@ $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile a trained network for this CPU and classify handwritten digits
 	$(BIN)/python examples/classify_digits.py
 
-test: check ## run lint, import contracts, types and all tests; PLUGIN=name: tests of one plugin
-	$(BIN)/python -m pytest $(WORKERS) $(addprefix plugins/,$(PLUGIN))
+test: check ## run lint, import contracts, types and all tests, and list the slowest; PLUGIN=name: tests of one plugin
+	$(BIN)/python -m pytest $(WORKERS) --durations=30 --durations-min=5 $(addprefix plugins/,$(PLUGIN))
 
 test-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## run all tests as on a CPU with AVX2 only, by intercepting CPUID (Linux, binutils); PLUGIN=name
 	ASAN_OPTIONS=verify_asan_link_order=0 $(AS_AVX2) $(BIN)/python -m pytest $(WORKERS) $(addprefix plugins/,$(PLUGIN))

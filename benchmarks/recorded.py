@@ -93,7 +93,7 @@ def _texts(region: Region, context: DriverContext) -> list[str]:
     try:
         if region.target.kind != "x86":
             return _c_texts(compile_region(region, context))
-        with mock.patch("inlaid_x86.codegen.Compilers", _Texts):
+        with mock.patch("inlaid_x86.kernels.Compilers", _Texts):
             compile_region(region, context)
     except _Recorded as done:
         texts: list[str] = done.args[0]

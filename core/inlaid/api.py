@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-import numpy as np
-
 from inlaid.cache import caches
-from inlaid.errors import DefaultTargetWarning, InputError, PackageError, TargetError
+from inlaid.errors import DefaultTargetWarning, InputError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
 from inlaid.log import StageLog
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import compiled
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.heap import release_free_memory
-from inlaid.runtime.package import Package, copy_package, read_package, write_package
+from inlaid.runtime.compiled import Kept, RegionFacts, facts_of
 from inlaid.settings import DEFAULT, Settings
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from inlaid.arith import SizeVar
@@ -33,10 +31,12 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Capabilities
     from inlaid.quantization.quantize import QuantizedModule
     from inlaid.quantization.settings import Quantization
+    from inlaid.runtime.executable import Executable
+    from inlaid.runtime.package import Package
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid.tensor.schedule import Schedule
 
-# Compiler modules are imported where they are used: loading a model from the cache needs none of them.
+# Compiler modules and numpy are imported where they are used: finding a package in the cache needs none of them.
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
@@ -104,7 +104,7 @@ def compile(
         found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
         if progress is not None:
             progress("load", 0, 0)
-        return Executable(found.package, devices=devices)
+        return _loaded(found.package, devices)
     from inlaid.driver import compile_module
 
     module, chosen = _module(model, dims), _targets(targets)
@@ -136,6 +136,12 @@ def build(
 
     registry = default_registry()
     package = build_scheduled(_scheduled(schedule).program, _target(target), registry, instructions, cache)
+    return _loaded(package, devices)
+
+
+def _loaded(package: Package, devices: Mapping[str, int] | None) -> Executable:
+    from inlaid.runtime.executable import Executable
+
     return Executable(package, devices=devices)
 
 
@@ -144,6 +150,8 @@ def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[
     thread-bound loops. `arrays` are the inputs in order; `sizes` has the dimensions that no input shape determines. Returns the
     output, or a tuple of outputs. Raises `InputError` for arrays that do not fit, `KernelFault` for a data-dependent index out of
     range, and `ScheduleError` for a malformed program."""
+    import numpy as np
+
     from inlaid.errors import ScheduleError, VerifyError
     from inlaid.tensor import interp
 
@@ -238,19 +246,51 @@ def default_targets() -> tuple[str, ...]:
     return USUAL
 
 
-@dataclass(frozen=True)
 class Compiled:
-    """A compiled package. `file` is its file in the user's cache, None if it is not cached."""
+    """A compiled package: in memory, or `kept` in the user's cache and read on first use. `found` states that it was in the cache
+    already."""
 
-    package: Package
-    file: Path | None
+    def __init__(self, package: Package | None, kept: Kept | None, found: bool = False) -> None:
+        self._package = package
+        self._kept = kept
+        self._found = found
+
+    @property
+    def file(self) -> Path | None:
+        """File in the cache; None if the package is not cached."""
+        return None if self._kept is None else self._kept.file
+
+    @cached_property
+    def package(self) -> Package:
+        """The package."""
+        if self._kept is None:
+            assert self._package is not None
+            return self._package
+        from inlaid.runtime.heap import release_free_memory
+        from inlaid.runtime.package import decode_package
+
+        if not self._found:  # the weights are mapped from the file from now on, so the copy that the compiler made can go
+            release_free_memory()
+        return decode_package(self._kept.file, self._kept.content, verified=True)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all constants."""
+        return self.package.weight_bytes if self._kept is None else self._kept.weight_bytes
+
+    @property
+    def regions(self) -> tuple[RegionFacts, ...]:
+        """Facts about the regions."""
+        return facts_of(self.package) if self._kept is None else self._kept.regions
 
     def save(self, path: Path) -> None:
         """Write the package to `path`. Raises as `Executable.save` does."""
-        if self.file is not None and self.file.exists():
-            copy_package(self.file, path)
-        else:
-            write_package(self.package, path)
+        if self._kept is not None:
+            self._kept.save(path)
+            return
+        from inlaid.runtime.package import write_package
+
+        write_package(self.package, path)
 
 
 def compile_file(
@@ -273,11 +313,11 @@ def compile_file(
     made = None
     if kept.folder is not None and change is None:
         report("look up", 0, 0)
-        made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry)
-        known = None if made is None else _read(compiled.find(made, kept))
+        made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry, kept)
+        known = None if made is None else compiled.find(made, kept)
         if known is not None:
-            report.finish(known.package.program.regions, cached=True)
-            return known
+            report.finish(known.regions, cached=True)
+            return Compiled(None, known, found=True)
     from inlaid.driver import build_package
 
     report("import", 0, 0)
@@ -290,25 +330,8 @@ def compile_file(
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)
-    file = compiled.keep(made, kept, package, files, registry)
-    if file is None:
-        return Compiled(package, None)
-    # Its weights are mapped from the file from now on, so the copy in memory can go.
-    del package
-    release_free_memory()
-    found = _read(file)
-    if found is not None:
-        return found
-    # Another process has removed the file from the cache meanwhile.
-    return compile_file(model, targets, dims=dims, progress=progress, instruments=instruments, settings=settings, cache=False)
-
-
-def _read(file: Path | None) -> Compiled | None:
-    """Read a package from the cache; None if `file` is None or unreadable."""
-    try:
-        return None if file is None else Compiled(read_package(file), file)
-    except PackageError:
-        return None
+    known = compiled.keep(made, kept, package, files, registry)
+    return Compiled(package if known is None else None, known)
 
 
 def partition(
@@ -382,7 +405,9 @@ def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
     if not isinstance(model, (Module, Function)):
         return load(model, dims)
     if dims:
-        raise InputError("dims applies only to a model that is imported, got a module", remedy="give dims to inlaid.load")
+        raise InputError(
+            "dims applies only to the import of a model, got a module", remedy="give dims to inlaid.load, or sizes to inlaid.var"
+        )
     module = model if isinstance(model, Module) else Module({"main": model})
     verify_model(module)
     return module

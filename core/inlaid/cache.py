@@ -12,7 +12,8 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,10 @@ LAYOUT = "v1"
 OBJECT_BYTES = 1 << 30
 MODEL_BYTES = 1 << 24
 PACKAGE_BYTES = 1 << 32
+HASH_BYTES = 1 << 18
 """Size limits of the stores of `caches`, in bytes."""
+SETTLED_NS = 2_000_000_000
+"""Age in nanoseconds from which the times of a file identify its content. A younger file can change again without a new time."""
 
 _MAGIC = b"inlaid-1\n"
 _DIGEST = 32
@@ -44,6 +48,13 @@ def digest(*parts: str | bytes) -> str:
 def tree_digest(folder: Path) -> str:
     """Compute the hexadecimal SHA-256 of the names and contents of all files below a folder, except compiled Python."""
     found = hashlib.sha256()
+    for entry in _tree(folder):
+        found.update(digest(os.path.relpath(entry.path, folder), Path(entry.path).read_bytes()).encode())
+    return found.hexdigest()
+
+
+def _tree(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield all files below a folder, except compiled Python, in an order that depends on their names alone."""
     stack = [str(folder)]
     while stack:
         here = stack.pop()
@@ -54,9 +65,7 @@ def tree_digest(folder: Path) -> str:
                 if entry.name != "__pycache__":
                     stack.append(entry.path)
             elif not entry.name.endswith(".pyc"):
-                content = Path(entry.path).read_bytes()
-                found.update(digest(os.path.relpath(entry.path, folder), content).encode())
-    return found.hexdigest()
+                yield entry
 
 
 @dataclass(frozen=True)
@@ -119,39 +128,32 @@ class Store:
         self._trim(path.parent)
 
     def find(self, key: str) -> Path | None:
-        """Return the file whose content has the SHA-256 `key` in hexadecimal; None if it is missing or its content differs."""
-        path = self._path(key) if _KEY.fullmatch(key) else None
-        found = None if path is None else file_digest(path)
-        if path is None or found is None:
-            return None
-        if found != key:
-            _remove(path)
+        """Return the file that `add` stored under a key; None if it is missing. Its content is not verified."""
+        path = self._path(key)
+        if path is None or not path.is_file():
             return None
         _touch(path)
         return path
 
-    def add(self, write: Callable[[Path], None]) -> tuple[str, Path] | None:
-        """Store a file under its SHA-256, for `find`. `write` creates the file at a temporary path. Returns key and path, or None
-        on failure."""
-        if self.folder is None:
+    def add(self, key: str, write: Callable[[Path], None]) -> Path | None:
+        """Store a file under a key, for `find`. `write` creates the file at a temporary path. Returns None on failure."""
+        path = self._path(key)
+        if path is None:
             return None
-        temporary = self._temporary(self.folder)
+        temporary = self._temporary(path.parent)
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write(temporary)
             temporary.chmod(0o600)
-            key = file_digest(temporary)
-            path = None if key is None else self._path(key)
-            if key is None or path is None or temporary.stat().st_size > self._share:
+            if temporary.stat().st_size > self._share:
                 return None
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.replace(temporary, path)
         except OSError:
             return None
         finally:
             _remove(temporary)
         self._trim(path.parent)
-        return key, path
+        return path
 
     def usage(self) -> Usage:
         """Return the number of files and their bytes."""
@@ -211,6 +213,47 @@ class MemoryStore(Store):
 
 
 @dataclass(frozen=True)
+class Hashes:
+    """Computes SHA-256 hashes of files and folders, in hexadecimal, and remembers them in a store.
+
+    A file with the same device, inode, size, and times of modification and of status change is not read again. Unlike the time of
+    modification, the time of status change cannot be set, so restoring old times does not hide a change. A file that changed less
+    than `SETTLED_NS` ago is always read.
+    """
+
+    store: Store
+
+    def file(self, path: Path) -> str | None:
+        """Return the hash of a file; None if it cannot be read."""
+        try:
+            facts = os.stat(path)
+        except OSError:
+            return None
+        return self._known("file", [facts], lambda: file_digest(path))
+
+    def tree(self, folder: Path) -> str:
+        """Return the `tree_digest` of a folder."""
+        entries = list(_tree(folder))
+        names = [os.path.relpath(entry.path, folder) for entry in entries]
+        return self._known("\n".join(names), [entry.stat() for entry in entries], lambda: tree_digest(folder)) or ""
+
+    def _known(self, names: str, files: list[os.stat_result], compute: Callable[[], str | None]) -> str | None:
+        """Return the remembered hash of files, or else compute and remember it."""
+        stamps = [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in files]
+        now = time.time_ns()
+        if any(now - max(stamp[3:]) < SETTLED_NS for stamp in stamps):
+            return compute()
+        key = digest(names, repr(stamps))
+        known = self.store.get(key)
+        if known is not None:
+            return known.decode()
+        found = compute()
+        if found is not None:
+            self.store.put(key, found.encode())
+        return found
+
+
+@dataclass(frozen=True)
 class Caches:
     """All caches of a user. `folder` is None if caching is disabled, for `reason`.
 
@@ -219,7 +262,9 @@ class Caches:
     models
         Keys of packages, by a hash of the model, options and compiler.
     packages
-        Package files, by their SHA-256.
+        Package files, by the keys of `models`.
+    hashes
+        Hashes of files and folders, by the identity, sizes and times of the files (see `Hashes`).
     """
 
     folder: Path | None
@@ -227,10 +272,11 @@ class Caches:
     objects: Store
     models: Store
     packages: Store
+    hashes: Store
 
     def stores(self) -> dict[str, Store]:
         """Return the stores, by name."""
-        return {"objects": self.objects, "models": self.models, "packages": self.packages}
+        return {"objects": self.objects, "models": self.models, "packages": self.packages, "hashes": self.hashes}
 
 
 def caches(enabled: bool = True) -> Caches:
@@ -244,6 +290,7 @@ def caches(enabled: bool = True) -> Caches:
         Store(_below(below, "objects"), OBJECT_BYTES, spread=2),
         Store(_below(below, "models"), MODEL_BYTES),
         Store(_below(below, "packages"), PACKAGE_BYTES, suffix=".inlaid"),
+        Store(_below(below, "hashes"), HASH_BYTES),
     )
 
 

@@ -95,10 +95,11 @@ class InlaidError(Exception):
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Suggest the known name closest to the unknown `name`, as text to append to a message; "" if no name is close."""
+    """Suggest the known name closest to the unknown `name`, else one that it contains (`conv` in `convolution`), as text to append
+    to a message; "" if no name is close."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, 1)
+    close = difflib.get_close_matches(name, known, 1) or [each for each in known if len(each) > 3 and each in name]
     return f" (is {close[0]!r} meant?)" if close else ""
 
 

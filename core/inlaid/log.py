@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inlaid.artifact.plan import RegionInfo
+    from inlaid.runtime.compiled import RegionFacts
 
 LOGGER = logging.getLogger("inlaid.compile")
 logging.getLogger("inlaid").addHandler(logging.NullHandler())  # the application chooses the handlers
@@ -43,7 +44,7 @@ class StageLog:
             LOGGER.debug("%s: %s took %.1f ms", self._model, self._stage, 1e3 * (now - self._since))
         self._since = now
 
-    def finish(self, regions: Iterable[RegionInfo], cached: bool = False) -> None:
+    def finish(self, regions: Iterable[RegionInfo | RegionFacts], cached: bool = False) -> None:
         """Log the regions with their targets, or that the package came from the cache."""
         self._end_stage()
         seconds = time.perf_counter() - self._begin

@@ -97,9 +97,11 @@ def test_dimensions(path: Path) -> None:
         ((1, None), "expected an integer size"),
         ((1, 2, 3), r"expected a size or \(minimum, maximum\)"),
         ((8, 1), "expected minimum <= maximum"),
-        (-1, "expected a size >= 0 and <= "),
+        (-1, "expected a size >= 1 and <= "),
+        (0, "expected a size >= 1 and <= "),
+        ((0, 0), "expected a size >= 1 and <= "),
         ((-1, 4), "expected a size >= 0 and <= "),
-        (2**63, "expected a size >= 0 and <= "),
+        (2**63, "expected a size >= 1 and <= "),
     ],
 )
 def test_dimensions_that_are_none(path: Path, size: Any, why: str) -> None:
@@ -126,6 +128,9 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
     assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)
     with pytest.raises(InputError, match="the model has no input 1; input 'x' is missing"):
         executable.run({1: X})  # type: ignore[dict-item]
+    for wrong in ([X], X):
+        with pytest.raises(InputError, match=r"out must be a dictionary of arrays by name, got .*; pass \{name: array\}"):
+            executable.run({"x": X}, out=wrong)
     for wrong in ([X], X, None):
         for use in (executable.run, executable.profile, executable.workspace_bytes):
             with pytest.raises(InputError, match=r"expected a dictionary of inputs by name, got .*x: float32\[2, 3\]"):

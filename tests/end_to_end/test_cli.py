@@ -361,11 +361,11 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("compile", "small.onnx", "--fast"), "No such option", "--fast")
     wrong(run("run", "small.onnx", "--dim", "batch"), "expected NAME=SIZE or NAME=LEAST:GREATEST, got 'batch'")
     for size in ("0", "0:0"):
-        wrong(run("run", "open.onnx", "--dim", f"batch={size}"), f"the size of dimension 'batch' must be >= 1, got {size}")
+        wrong(run("run", "open.onnx", "--dim", f"batch={size}"), "expected sizes >= 1 and LEAST <= GREATEST for dimension 'batch'")
     for size in ("-1", "²", "1:", ":1", "9" * 5000):
         wrong(run("run", "small.onnx", "--dim", f"batch={size}"), "expected NAME=SIZE")
     wrong(run("run", "small.onnx", "-o", "a", "--trace", "a"), "--output, --trace and --roofline need different files")
-    wrong(run("run", "open.onnx", "--dim", "batch=8:1"), "expected minimum <= maximum for dimension 'batch', got (8, 1)")
+    wrong(run("run", "open.onnx", "--dim", "batch=8:1"), "LEAST <= GREATEST for dimension 'batch', got 8:1")
     wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "for dimension 'batch', got")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")
     for command in (("run",), ("export", "-o", "a.so"), ("bench",)):

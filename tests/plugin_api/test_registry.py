@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from email.message import Message
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -332,6 +333,15 @@ def test_only_extras_that_bring_a_target_are_offered(monkeypatch):
     with pytest.raises(TargetError) as caught:
         PluginRegistry.discover([]).target("nope")
     assert str(caught.value).endswith('to install more targets: pip install "inlaid[vta_fpga]" or pip install "inlaid[x86]"')
+
+
+def test_the_runtime_alone_names_the_distribution_that_has_the_reference(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.metadata", missing)
+    with pytest.raises(TargetError, match=r"'reference' is installed; .*to install reference: pip install inlaid; other targets"):
+        PluginRegistry.discover([]).target("reference")
 
 
 @pytest.mark.parametrize(

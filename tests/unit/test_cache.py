@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from inlaid.cache import SWITCH, MemoryStore, Store, Usage, caches, digest, tree_digest
+import inlaid.cache
+from inlaid.cache import SWITCH, Hashes, MemoryStore, Store, Usage, caches, digest, tree_digest
 
 KEYS = [digest(str(number)) for number in range(40)]
 
@@ -44,7 +46,8 @@ def test_what_is_put_is_got(tmp_path: Path, spread: int) -> None:
 def test_nothing_is_kept_nowhere() -> None:
     nowhere = Store(None, 1 << 20)
     nowhere.put(KEYS[0], b"x")
-    assert nowhere.get(KEYS[0]) is None and nowhere.find(KEYS[0]) is None and nowhere.add(lambda path: None) is None
+    assert nowhere.get(KEYS[0]) is None and nowhere.find(KEYS[0]) is None
+    assert nowhere.add(KEYS[0], lambda path: None) is None
     assert nowhere.usage() == Usage(0, 0)
     nowhere.clear()
 
@@ -67,23 +70,44 @@ def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes |
     assert kept.get(KEYS[0]) == b"value"
 
 
-def test_a_value_under_another_key_is_not_taken_for_it(tmp_path: Path) -> None:
-    kept = Store(tmp_path, 1 << 20)
-    key, _ = kept.add(lambda path: path.write_bytes(b"one")) or ("", None)
-    other = digest("two")
-    (tmp_path / key).rename(tmp_path / other)
-    assert kept.find(other) is None and kept.find(key) is None and not files(tmp_path)
-
-
-def test_files_by_their_hash(tmp_path: Path) -> None:
+def test_files(tmp_path: Path) -> None:
     kept = Store(tmp_path / "files", 1 << 20, suffix=".bin")
-    key, path = kept.add(lambda path: path.write_bytes(b"content")) or ("", None)
-    found = kept.find(key)
-    assert found is not None and found == path and found.name == f"{key}.bin" and found.read_bytes() == b"content"
-    assert kept.add(lambda path: path.write_bytes(b"content")) == (key, path) and len(files(tmp_path)) == 1
-    found.write_bytes(b"contenT")
-    assert kept.find(key) is None and not found.exists()
-    assert kept.find("../../etc/passwd") is None
+    path = kept.add(KEYS[0], lambda path: path.write_bytes(b"content"))
+    found = kept.find(KEYS[0])
+    assert found is not None and found == path and found.name == f"{KEYS[0]}.bin" and found.read_bytes() == b"content"
+    assert kept.add(KEYS[0], lambda path: path.write_bytes(b"new")) == path and found.read_bytes() == b"new"
+    assert len(files(tmp_path)) == 1 and kept.find(KEYS[1]) is None
+
+
+def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    file = folder / "below" / "file"
+    file.write_bytes(b"one")
+    read: list[Path] = []
+
+    def content(path: Path) -> str:
+        read.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(inlaid.cache, "file_digest", content)
+    hashes = Hashes(Store(tmp_path / "hashes", 1 << 20))
+
+    def both() -> tuple[str | None, str]:
+        return hashes.file(file), hashes.tree(folder)
+
+    first = both()
+    assert first == (hashlib.sha256(b"one").hexdigest(), tree_digest(folder))
+    assert not files(tmp_path / "hashes")  # the file is young
+    monkeypatch.setattr(inlaid.cache, "SETTLED_NS", 0)
+    assert both() == first == both() and len(read) == 2 and len(files(tmp_path / "hashes")) == 2
+    facts = file.stat()
+    while file.stat().st_ctime_ns == facts.st_ctime_ns:  # clocks of file systems tick every few milliseconds
+        file.write_bytes(b"two")
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert both() == (hashlib.sha256(b"two").hexdigest(), tree_digest(folder)) != first and len(read) == 3
+    file.rename(folder / "renamed")
+    assert hashes.tree(folder) == tree_digest(folder) and hashes.file(file) is None
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
@@ -93,7 +117,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError("no space left")
 
-    assert kept.add(fail) is None and not files(tmp_path)
+    assert kept.add(KEYS[0], fail) is None and not files(tmp_path)
     (tmp_path / "taken").write_bytes(b"")
     blocked = Store(tmp_path / "taken" / "below", 1 << 20)
     blocked.put(KEYS[0], b"x")
@@ -124,7 +148,7 @@ def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
     kept = Store(tmp_path, 100)
     kept.put(KEYS[0], bytes(20))
     kept.put(KEYS[1], bytes(1000))
-    assert kept.add(lambda path: path.write_bytes(bytes(1000))) is None
+    assert kept.add(KEYS[2], lambda path: path.write_bytes(bytes(1000))) is None
     assert kept.get(KEYS[0]) == bytes(20) and kept.usage().entries == 1
 
 
@@ -165,7 +189,7 @@ def test_the_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = caches()
     kept.objects.put(KEYS[0], b"x")
-    kept.packages.add(lambda path: path.write_bytes(b"x"))
+    kept.packages.add(KEYS[0], lambda path: path.write_bytes(b"x"))
     assert kept.folder == tmp_path / "inlaid" and not kept.reason
     assert stat.S_IMODE(kept.folder.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files(tmp_path))

@@ -72,6 +72,10 @@ def test_repr_is_a_short_line_and_html_is_drawn(name: str) -> None:
     assert any(f"<{tag}" in html for tag in ("table", "pre", "iframe"))
 
 
+def test_a_function_prints_as_text() -> None:
+    assert str(MODEL).startswith("fn(%x: Tensor[(batch, 3), float32]) -> Tensor[(batch, 4), float32] {\n  %0 = matmul(%x, const")
+
+
 def test_html_is_escaped_and_not_endless() -> None:
     from inlaid.markup import preformatted, table
 

@@ -1,23 +1,36 @@
-"""The `inlaid` command and its subcommands."""
+"""The `inlaid` command. Its subcommands are imported when they are used: most need few modules."""
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
 
 import click
 
 from inlaid import __version__
-from inlaid.cli.bench import bench_command
-from inlaid.cli.cache import cache_command
-from inlaid.cli.compile import compile_command
-from inlaid.cli.conformance import conformance_command
-from inlaid.cli.export import export_command
-from inlaid.cli.new_plugin import new_plugin_command
-from inlaid.cli.partition import partition_command
-from inlaid.cli.run import run_command
-from inlaid.cli.show import show_command
-from inlaid.cli.targets import formats_command, targets_command
+
+NAMES = ("targets", "formats", "compile", "run", "bench", "export", "partition", "show", "conformance", "new-plugin", "cache")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(Mapping[str, click.Command]):
+    """The subcommands by name."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in NAMES:
+            raise KeyError(name)
+        plain = name.replace("-", "_")
+        module = importlib.import_module(f"inlaid.cli.{'targets' if name == 'formats' else plain}")
+        command: click.Command = getattr(module, f"{plain}_command")
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
+@click.group(commands=_Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="inlaid")
 @click.option("--debug", is_flag=True, help="Show a traceback for errors.")
 def app(debug: bool) -> None:
@@ -29,19 +42,3 @@ def app(debug: bool) -> None:
         inlaid compile model.onnx --target x86 -o model.inlaid
         inlaid run model.inlaid
     """
-
-
-for command in (
-    targets_command,
-    formats_command,
-    compile_command,
-    run_command,
-    bench_command,
-    export_command,
-    partition_command,
-    show_command,
-    conformance_command,
-    new_plugin_command,
-    cache_command,
-):
-    app.add_command(command)

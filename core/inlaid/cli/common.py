@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 from click.core import ParameterSource
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from inlaid.artifact import TensorSpec
 from inlaid.cli.text import printable
 from inlaid.errors import InlaidWarning, InputError
-from inlaid.runtime.example import example_inputs
-from inlaid.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    from inlaid.artifact import TensorSpec
+    from inlaid.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
 PACKAGE = ".inlaid"
@@ -38,8 +36,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
             raise click.BadParameter(f"expected NAME=SIZE or NAME=LEAST:GREATEST, got {value!r}")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
-        if int(high if colon else low) == 0:
-            raise click.BadParameter(f"the size of dimension {name!r} must be >= 1, got {size}")
+        if int(high if colon else low) < max(int(low), 1):
+            raise click.BadParameter(f"expected sizes >= 1 and LEAST <= GREATEST for dimension {name!r}, got {size}")
         dims[name] = (int(low), int(high)) if colon else int(low)
     return dims
 
@@ -146,12 +144,15 @@ model_argument = click.argument("model", type=click.Path(exists=True, path_type=
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Report]:
     """Show a progress bar on standard error if it is a terminal. Yields the progress callback (stage, done, total)."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("import", total=None)
         current = ""
 
@@ -221,8 +222,15 @@ def make_inputs(
     specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
     """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
-    dimensions of random inputs; other dimensions get their least size, but at least 1."""
+    dimensions; others get that of the inputs read, or else their least, but at least 1. Raises `InputError` where sizes differ."""
+    import zipfile
+
+    import numpy as np
+
+    from inlaid.runtime.example import example_inputs
+
     arrays: dict[str, Any] = {}
+    sizes = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:
         name, path = item.split("=", 1) if "=" in item else ("", item)
@@ -239,9 +247,15 @@ def make_inputs(
         arrays.update(found)
     for spec in specs:
         array = arrays.get(spec.name)
+        for dim, extent in zip(spec.shape, getattr(array, "shape", ()), strict=False):
+            if not isinstance(dim, int) and sizes.setdefault(repr(dim), extent) != extent:
+                raise InputError(
+                    f"dimension '{dim!r}' must be {sizes[repr(dim)]}, got {extent} in input {spec.name!r}",
+                    remedy="give one size by --dim and all inputs",
+                )
         if array is not None and spec.dtype is not None and array.dtype == np.dtype(f"V{spec.dtype.bytes}"):
             arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files store types that numpy lacks as raw bytes
-    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, dims or {}), **arrays}
+    return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, sizes), **arrays}
 
 
 def echo(text: str) -> None:

@@ -124,9 +124,9 @@ def compile_command(
     facts = {
         "package": str(path),
         "bytes": sum(file.stat().st_size for file in (exported.files if exported else (path,))),
-        "weight_bytes": found.package.weight_bytes,
+        "weight_bytes": found.weight_bytes,
         "seconds": round(stages.total, 3),
-        "regions": [{"target": region.target, "nodes": len(region.nodes)} for region in found.package.program.regions],
+        "regions": [{"target": region.target, "nodes": region.nodes} for region in found.regions],
     }
     if exported is not None:
         facts["firmware"] = dict(exported.facts)
@@ -143,8 +143,8 @@ def compile_command(
     echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
     for line in exported.lines if exported else ():
         echo(f"  {line}")
-    for region in found.package.program.regions:
-        echo(f"  {region.symbol} on {region.target}: {len(region.nodes)} source nodes")
+    for region in found.regions:
+        echo(f"  {region.symbol} on {region.target}: {region.nodes} source nodes")
     if quantizer is not None:
         echo(quantizer.reports[0].to_text())
     if passes is not None:

@@ -39,11 +39,7 @@ def usable_cores() -> int:
     "--examples", default=2, show_default=True, type=click.IntRange(1), help="Random examples per operator and element type."
 )
 @click.option(
-    "--jobs",
-    default=usable_cores,
-    show_default="one per usable core",
-    type=click.IntRange(1),
-    help="Parallel processes.",
+    "--jobs", default=usable_cores, show_default="one per usable core", type=click.IntRange(1), help="Parallel processes."
 )
 @json_option
 def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool) -> None:

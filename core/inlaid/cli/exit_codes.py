@@ -36,6 +36,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
     match error:
         case errors.CheckFailed():
             return ExitCode.CHECK_FAILED
+        case click.BadParameter(param=click.Parameter(type=click.Path(exists=True))) if type(error) is click.BadParameter:
+            return ExitCode.INPUT  # a file that is not there
         case click.ClickException() | errors.TargetError():
             return ExitCode.USAGE
         case errors.Unsupported() | errors.CompileError() | errors.OutOfMemory() | errors.DeviceLost() | MemoryError():

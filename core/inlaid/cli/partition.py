@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 @click.option("--explain", "explained", is_flag=True, help="Explain each operator's placement.")
 @click.option("--measure", "measured", is_flag=True, help="Also compile and run the model, and print each region's time.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with a drawing of the graph and its regions.")
-@click.option(
-    "--lock",
-    type=click.Path(path_type=Path),
-    help="Write the placement to this file, for `inlaid compile --lock`, and print the differences from its previous contents.",
-)
+@click.option("--lock", type=click.Path(path_type=Path), help="Write a lock for `inlaid compile --lock`, and print what changed.")
 @json_option
 def partition_command(
     model: Path,

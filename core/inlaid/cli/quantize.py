@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inlaid.quantization.settings import ARITHMETICS, BORDERS, CALIBRATIONS, SCALES, Quantization
+from inlaid.quantization.choices import ARITHMETICS, BORDERS, CALIBRATIONS, SCALES
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Module
     from inlaid.quantization.report import QuantizationReport
+    from inlaid.quantization.settings import Quantization
 
 
 def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,8 +70,9 @@ def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
     """Return the quantisation settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
-
     if samples is not None:
+        from inlaid.quantization.settings import Quantization
+
         usual = Quantization()
         return Quantization(
             calibration=calibration or usual.calibration,

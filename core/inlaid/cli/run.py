@@ -40,14 +40,9 @@ from inlaid.runtime.profile import Profile
 @precision_option
 @inputs_option
 @seed_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write outputs to this .npz file.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write outputs to this .npz file, or one to a .npy file.")
 @click.option("--profile", is_flag=True, help="Print the time of each region and source node.")
-@click.option(
-    "--shadow",
-    "shadowed",
-    is_flag=True,
-    help="Compare every region with the reference target; fail if one differs by more than its tolerance.",
-)
+@click.option("--shadow", "shadowed", is_flag=True, help="Compare regions with the reference target; fail beyond their tolerance.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile to this file as a Chrome trace.")
 @click.option("--roofline", type=click.Path(path_type=Path), help="Write a roofline chart of the profile to this HTML file.")
 @json_option
@@ -133,23 +128,28 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
-    """Check `--dim` for a package: it may only set the sizes of random inputs. Raises `UsageError`."""
+    """Check `--dim` for a package: it may only set sizes of random inputs. Raises `InputError`, and `UsageError` for bounds."""
     names = {each.name for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     for name, size in dims.items():
         if name not in names:
-            raise click.UsageError(f"the inputs of package {model} have no symbolic dimension {name!r}: leave out --dim {name}")
+            raise InputError(f"the inputs of {model} have no symbolic dimension {name!r}", remedy=f"leave out --dim {name}")
         if not isinstance(size, int):
             raise click.UsageError(f"the dimensions of package {model} are already bounded: give {name!r} one size")
 
 
 def _save(path: Path, results: dict[str, Any]) -> None:
-    """Write arrays to an .npz file, without changing the suffix of `path`. Raises `InputError` for results that are not numeric
-    arrays."""
+    """Write arrays to an .npz file, or one to a .npy file, without changing the suffix of `path`. Raises `InputError` for more
+    than one in a .npy file, and for results that are not numeric arrays."""
     others = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
     if others:
         raise InputError(f"output {others[0]} is a sequence, an optional or text, which .npz files cannot store", remedy=PYTHON)
+    if path.suffix == ".npy" and len(results) > 1:
+        raise InputError(f"expected an .npz file for {len(results)} outputs, got {path}", remedy=f"use {path.with_suffix('.npz')}")
     with path.open("wb") as file:
-        np.savez(file, **results)
+        if path.suffix == ".npy":
+            np.save(file, *results.values())
+        else:
+            np.savez(file, **results)
 
 
 def _summary(value: Any) -> dict[str, Any]:

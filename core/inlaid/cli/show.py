@@ -25,9 +25,7 @@ from inlaid.cli.json_output import print_json
 @target_option()
 @dims_option
 @precision_option
-@click.option(
-    "--after", metavar="PASS", help="Show the IR after this pass: a graph pass for TARGET, `partition`, or a pass of a region."
-)
+@click.option("--after", metavar="PASS", help="Show the IR after this pass: a graph pass, `partition`, or a pass of a region.")
 @click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
 @json_option
 def show_command(

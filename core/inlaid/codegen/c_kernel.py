@@ -64,7 +64,18 @@ def print_kernel(
 ) -> KernelText:
     """Print a kernel as a static function `name`. `known` maps parameter numbers to value ranges; parameters in `shared` may alias
     others (no `restrict`); `names` overrides parameter names. Raises `Unsupported` for loops and intrinsics that C lacks."""
-    program = prepared(program, known)
+    return print_prepared(prepared(program, known), name, dialect, known, shared, names)
+
+
+def print_prepared(
+    program: ir.LoopProgram,
+    name: str,
+    dialect: Dialect = PLAIN,
+    known: Mapping[int, Range] | None = None,
+    shared: Collection[int] = (),
+    names: Sequence[str] = (),
+) -> KernelText:
+    """Print a kernel that `prepared` has returned, as `print_kernel` does."""
     return _Kernel(program, name, dialect, _of_params(program, known)).print(
         shared, names or [item.name for item in program.params]
     )

@@ -68,7 +68,7 @@ def hold(
     `Failed`."""
     wanted = evaluate(function, inputs)
     try:
-        executable = tested.load_once(composed or function)
+        executable = tested.load_once(function if composed is None else composed)
         names = [spec.name for spec in executable.inputs]
         found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
     except Exception as error:  # whatever a plugin raises

@@ -55,7 +55,8 @@ class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is called for each step. Without `fusion`, every
     operator becomes a kernel. `programs` are shared by all regions of a target, `printed` by all regions. `instruments` observe the
     passes over a region, in a module with the region under its symbol; `kernel_instruments` observe the passes over kernels;
-    `watch` gets the kernels' schedules. `instructions` are the user's tensor intrinsics with emitters for this target."""
+    `watch` gets the kernels' schedules; `begin` gets each finished kernel before its region is complete. `instructions` are the
+    user's tensor intrinsics with emitters for this target."""
 
     target: Target
     registry: PluginRegistry
@@ -69,6 +70,7 @@ class DriverContext:
     kernel_instruments: Sequence[Instrument[LoopProgram]] = ()
     instructions: Sequence[Any] = ()
     watch: Callable[[Scheduled], None] | None = None
+    begin: Callable[[LoopProgram], object] | None = None
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """Lower the region to the input of a loop-level code generator."""
@@ -91,8 +93,9 @@ class DriverContext:
             early = (UnitPass("drop_prefetches", without_prefetches), *early)
         report = partial(self.progress, "lower")
         finished = partial(finish, own=early, instruments=self.kernel_instruments, able=context.capabilities)
-        program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished, self.watch)
         own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
+        begin = None if own.passes else self.begin
+        program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished, self.watch, begin)
         program = replace(program, kernels=tuple(map(own.run, program.kernels)))
         for kernel in program.kernels:
             check_scopes(kernel, context.capabilities.scopes)

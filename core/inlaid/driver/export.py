@@ -108,7 +108,7 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
         except OSError as error:
             raise InputError(f"cannot create the folder {folder}: {error.strerror}") from error
         with blame(registry.owner(target.kind), "the exporter"):
-            return exporter.export(Executable(package, registry=registry), folder, name)
+            return exporter.export(package, lambda: Executable(package, registry=registry), folder, name)
     nodes = [node for region in package.program.regions for node in region.nodes]
     raise Unsupported(
         f"expected a target that exports files, got {', '.join(targets) or 'none'}",

@@ -82,9 +82,10 @@ def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[Ke
     region = _own_passes(region, registry, context.instruments)
     with blame(plugin, "the code generator", region.symbol, nodes):
         codegen = registry.codegen(target)
-        unit = context.unit(region) if registry.spec(target.kind).level is Level.LOOP else region
-        context.report("generate", 0, 0)
-        artifact = codegen.compile(unit, context)
+        with codegen.compiling(context) as begin:
+            unit = replace(context, begin=begin).unit(region) if registry.spec(target.kind).level is Level.LOOP else region
+            context.report("generate", 0, 0)
+            artifact = codegen.compile(unit, context)
         if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:
             raise PluginError(f"the code generator must return the artifact {region.symbol}, got {type(artifact).__name__}")
         program = unit.body if isinstance(unit, RegionLoop) else unit

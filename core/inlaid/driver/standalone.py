@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from inlaid.driver.prepare import FALLBACK
-from inlaid.errors import EXPLAIN, Remedy, Unsupported
+from inlaid.errors import EXPLAIN, Remedy, Unsupported, dims_setting
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate, named
 from inlaid.partitioning.place import reason
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.types import type_vars
 
 SHOWN = 3
 """Number of operators that an error names."""
@@ -28,16 +29,16 @@ def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regio
 
 
 def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
-    """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target. The first `listed`
-    candidates are the listed targets. The error names the operators and the reasons, or the control flow, which needs a host
-    target."""
+    """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target: the first `listed`
+    candidates. The error names the operators and the reasons, or the control flow, which needs a host target."""
     alone = standalone(candidates[:listed], registry)
     if alone is None:
         return
-    remedy = Remedy.of("see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
+    sizes = sorted({repr(size) for param in partitioned.module.main.params for size in type_vars(param.type)})
+    fixed = Remedy.of("fix its sizes: ", dims_setting(dict.fromkeys(sizes)), "; ") if sizes and not alone.dynamic_dims else ""
+    remedy = Remedy.of(fixed, "see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
     for placement in partitioned.placements:
-        homeless = [claim for claim in placement.claims if claim.target >= listed]
-        calls = [call for claim in homeless for call in reversed(claim.members)]
+        calls = [call for claim in placement.claims if claim.target >= listed for call in reversed(claim.members)]
         if calls:
             assert isinstance(calls[0].callee, Operator)
             reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][candidates.index(alone)]) for call in calls)

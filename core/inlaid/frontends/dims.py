@@ -34,22 +34,22 @@ def _name(name: object) -> str:
 
 def _spec(name: str, value: object) -> DimSpec:
     if not isinstance(value, (tuple, list)):
-        return _size(name, value, value)
+        return _size(name, value, value, least=1)
     if len(value) != 2:
         raise _wrong(name, value, "a size or (minimum, maximum)")
-    low, high = (_size(name, item, value) for item in value)
+    low, high = _size(name, value[0], value, least=0), _size(name, value[1], value, least=1)
     if low > high:
         raise _wrong(name, value, "minimum <= maximum")
     return low if low == high else (low, high)
 
 
-def _size(name: str, size: object, value: object) -> int:
+def _size(name: str, size: object, value: object, least: int) -> int:
     """Convert a size to int; it may be any integer type, such as numpy's."""
     if isinstance(size, bool) or not hasattr(size, "__index__"):
         raise _wrong(name, value, "an integer size")
     found = operator.index(size)
-    if not 0 <= found <= LARGEST:
-        raise _wrong(name, value, f"a size >= 0 and <= {LARGEST}")
+    if not least <= found <= LARGEST:
+        raise _wrong(name, value, f"a size >= {least} and <= {LARGEST}")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from inspect import Parameter, Signature
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from inlaid import arith
 from inlaid.errors import TypeInferenceError, suggestion
 from inlaid.types import TensorType
 
@@ -21,9 +23,9 @@ _AXES = frozenset(("axis", "axes", "batch_axis", "time_axis", "perm"))
 """Attributes that hold axes of the first operand, or axes of the result if the operator has no operands."""
 
 
-_INTEGER, _REAL = (int, np.integer), (int, float, np.number)
-_TYPES: dict[str, Any] = {"int": _INTEGER, "float": _REAL, "bool": (bool, np.bool_), "str": str}
-_ELEMENTS: dict[str, Any] = {"tuple[int, ...]": _INTEGER, "tuple[float, ...]": _REAL, "tuple[str, ...]": str}
+_INTEGER = (int, np.integer)
+_KINDS: dict[str, Any] = {"int": _INTEGER, "float": (*_INTEGER, float, np.number), "bool": (bool, np.bool_), "str": str}
+_KINDS |= {"Dim": (*_INTEGER, arith.Expr), "None": type(None)}
 
 
 class _Field(NamedTuple):
@@ -38,7 +40,7 @@ def _fields(operator: Operator) -> Mapping[str, _Field]:
     """Return the attributes of an operator, in order of declaration."""
     return {
         item.name: _Field(
-            item.type if isinstance(item.type, str) else item.type.__name__,
+            item.type.__name__ if isinstance(item.type, type) else str(item.type),
             item.default is item.default_factory is dataclasses.MISSING,
         )
         for item in dataclasses.fields(operator.attrs)
@@ -94,13 +96,26 @@ def _check_kinds(operator: Operator, given: Mapping[str, Any]) -> None:
     """Raise `TypeInferenceError` for an attribute whose value does not have the declared type."""
     for name, value in given.items():
         declared = _fields(operator)[name].annotation
-        element = _ELEMENTS.get(declared)
-        if element is None:
-            fits = isinstance(value, _TYPES.get(declared, object))
-        else:
-            fits = isinstance(value, (tuple, list)) and all(isinstance(item, element) for item in value)
-        if not fits:
+        if not _fits(value, declared):
             raise _wrong(operator, f"attribute {name!r} must be {declared}, got {value!r}")
+
+
+def _fits(value: Any, declared: str) -> bool:
+    """Test whether a value has a type, given as an annotation."""
+    classes, elements = _parsed(declared)
+    if not elements or not isinstance(value, classes):
+        return isinstance(value, classes)
+    kinds = elements[:1] * len(value) if elements[-1] == "..." else elements
+    return len(value) == len(kinds) and all(map(_fits, value, kinds))
+
+
+@lru_cache(256)
+def _parsed(declared: str) -> tuple[tuple[Any, ...], list[str]]:
+    """Parse an annotation to classes of values, and the annotations of a tuple's elements. Other forms allow every value."""
+    elements = re.fullmatch(r"tuple\[([^][]+)\]", declared)
+    if elements is not None:
+        return (tuple, list), elements[1].split(", ")
+    return tuple(_KINDS.get(kind, object) for kind in declared.split(" | ")), []
 
 
 def _wrong(operator: Operator, problem: str) -> TypeInferenceError:
@@ -158,9 +173,9 @@ def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) 
     )
 
 
-def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: str) -> dict[str, Any]:
-    """Return the attributes with lists as tuples and negative axes made non-negative. Raises `TypeInferenceError` for an axis out
-    of range."""
+def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
+    """Return the attributes with lists as tuples and negative axes made non-negative. The extent -1 in the shape of a view becomes
+    that which keeps the number of elements. Raises `TypeInferenceError` for an axis out of range."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     for name in _AXES & found.keys():
         value = found[name]
@@ -170,10 +185,15 @@ def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: str) ->
         if rank is not None:
             if min(negative) < -rank:
                 raise TypeInferenceError(
-                    f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator
+                    f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator.name
                 )
             moved = tuple(axis + rank if axis in negative else axis for axis in axes)
             found[name] = moved if isinstance(value, tuple) else moved[0]
+    shape = found.get("shape")
+    if operator.traits.view and args and isinstance(shape, tuple) and shape.count(-1) == 1:
+        rest = arith.product(tuple(dim for dim in shape if dim != -1))
+        extent = 0 if rest == 0 else arith.unwrap(arith.simplify(arith.floordiv(arith.product(args[0].shape), rest)))
+        found["shape"] = tuple(extent if dim == -1 else dim for dim in shape)
     return found
 
 

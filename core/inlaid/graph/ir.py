@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 
@@ -27,9 +27,18 @@ if TYPE_CHECKING:
     from inlaid.arith import Dim
 
 
+def _infix(name: str) -> tuple[Callable[[Expr, Operand], Call], Callable[[Expr, Operand], Call]]:
+    """Return the methods of a Python operator that calls the operator `name`: one for `self op other`, one for `other op self`."""
+
+    return lambda self, other: _apply(name, self, other), lambda self, other: _apply(name, other, self)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
-    """Base class of graph expressions. `type` is the type of the value, `span` the source model's node for the expression."""
+    """Base class of graph expressions. `type` is the type of the value, `span` the source model's node for the expression.
+
+    Expressions compare and hash by identity: `x == y` tests whether they are the same node, `inlaid.ops.equal` compares values.
+    """
 
     type: Type
     span: Span | None
@@ -39,65 +48,34 @@ class Expr:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
 
-    def __add__(self, other: Operand) -> Call:
-        return _apply("add", self, other)
+    def __bool__(self) -> NoReturn:
+        raise TypeInferenceError(
+            f"expected a truth value known in Python, got {self!r}, which is computed at run time",
+            remedy="branch with inlaid.if_, select elements with inlaid.ops.where, compare values with inlaid.ops.equal",
+        )
 
-    def __radd__(self, other: Operand) -> Call:
-        return _apply("add", other, self)
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The shape of a tensor. Raises `TypeInferenceError` for a value of another type."""
+        if not isinstance(self.type, TensorType):
+            raise TypeInferenceError(f"expected a tensor to take the shape of, got a value of type {self.type!r}")
+        return self.type.shape
 
-    def __sub__(self, other: Operand) -> Call:
-        return _apply("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Call:
-        return _apply("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Call:
-        return _apply("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Call:
-        return _apply("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Call:
-        return _apply("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Call:
-        return _apply("div", other, self)
-
-    def __mod__(self, other: Operand) -> Call:
-        return _apply("mod", self, other)
-
-    def __rmod__(self, other: Operand) -> Call:
-        return _apply("mod", other, self)
-
-    def __pow__(self, other: Operand) -> Call:
-        return _apply("pow", self, other)
-
-    def __rpow__(self, other: Operand) -> Call:
-        return _apply("pow", other, self)
-
-    def __matmul__(self, other: Operand) -> Call:
-        return _apply("matmul", self, other)
-
-    def __rmatmul__(self, other: Operand) -> Call:
-        return _apply("matmul", other, self)
+    __add__, __radd__ = _infix("add")
+    __sub__, __rsub__ = _infix("sub")
+    __mul__, __rmul__ = _infix("mul")
+    __truediv__, __rtruediv__ = _infix("div")
+    __mod__, __rmod__ = _infix("mod")
+    __pow__, __rpow__ = _infix("pow")
+    __matmul__, __rmatmul__ = _infix("matmul")
+    __lt__, __gt__ = _infix("less")
+    __le__, __ge__ = _infix("less_equal")
 
     def __neg__(self) -> Call:
         return _apply("neg", self)
 
     def __abs__(self) -> Call:
         return _apply("abs", self)
-
-    def __lt__(self, other: Any) -> Call:
-        return _apply("less", self, other)
-
-    def __gt__(self, other: Any) -> Call:
-        return _apply("less", other, self)
-
-    def __le__(self, other: Any) -> Call:
-        return _apply("less_equal", self, other)
-
-    def __ge__(self, other: Any) -> Call:
-        return _apply("less_equal", other, self)
 
     def __getitem__(self, key: Any) -> Expr:
         """Index a tensor as in numpy, or return a field of a tuple. A tensor is indexed by integers, slices, `None` (a new axis)
@@ -197,6 +175,11 @@ class Function(Expr):
     params: tuple[Var, ...]
     body: Expr
     attrs: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        from inlaid.graph.text import show
+
+        return show(self)
 
     def attr(self, key: str) -> str | None:
         """Return the value of a function attribute, or None."""
@@ -309,8 +292,7 @@ def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> 
 
 def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = None, span: Span | None = None) -> Call:
     """Build a call of an operator or a function. Raises `TypeInferenceError` if the arguments do not fit."""
-    args = tuple(args)
-    _check_expressions(args, "argument")
+    args = _expressions(args, "argument", "inlaid.call(f, [x, y])")
     attrs = attrs if attrs is not None else callee.attrs() if isinstance(callee, Operator) else Attrs()
     types = tuple(arg.type for arg in args)
     if isinstance(callee, Operator):
@@ -320,12 +302,17 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
     return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
 
 
-def _check_expressions(values: tuple[Any, ...], what: str) -> None:
+def _expressions(values: Iterable[Any], what: str, usage: str) -> tuple[Expr, ...]:
+    """Return listed expressions as a tuple. Raises `TypeInferenceError` for other values, and for an expression without a list."""
+    if isinstance(values, Expr):
+        raise TypeInferenceError(f"expected a list of {what}s, got {values!r}", remedy=f"call it as {usage}")
+    values = tuple(values)
     for place, value in enumerate(values):
         if not isinstance(value, Expr):
             raise TypeInferenceError(
                 f"{what} {place} must be an expression, got {type(value).__name__}", remedy="make constants with inlaid.constant"
             )
+    return values
 
 
 def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
@@ -358,9 +345,8 @@ def existential(size: arith.Expr) -> bool:
 
 
 def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
-    """Build a tuple. Raises `TypeInferenceError` for a field that is not an expression."""
-    fields = tuple(fields)
-    _check_expressions(fields, "field")
+    """Build a tuple from a list of fields. Raises `TypeInferenceError` for a field that is not an expression."""
+    fields = _expressions(fields, "field", "inlaid.tuple_([x, y])")
     return Tuple(TupleType(tuple(item.type for item in fields)), span, fields)
 
 
@@ -392,8 +378,13 @@ def function(
 ) -> Function:
     """Build a function of one or several parameters. `result` declares the result type, which the body's type must fit; a
     recursive function must declare it. Raises `TypeInferenceError`."""
-    params = (params,) if isinstance(params, Var) else tuple(params)
-    _check_expressions((body,), "body")
+    if not isinstance(attrs, tuple):
+        raise TypeInferenceError("expected a list of parameters and a body, got more", remedy="call inlaid.function([x, y], body)")
+    if not isinstance(body, Expr):
+        raise TypeInferenceError(
+            f"the body must be an expression, got {type(body).__name__}", remedy="return several values with inlaid.tuple_([x, y])"
+        )
+    params = (params,) if isinstance(params, Expr) else tuple(params)
     wrong = [param for param in params if not isinstance(param, Var)]
     if wrong:
         raise TypeInferenceError(f"parameters must be variables, got {wrong[0]!r}", remedy="make them with inlaid.var")
@@ -442,9 +433,11 @@ def global_var(name: str, type_: FunctionType, span: Span | None = None) -> Glob
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the direct subexpressions in evaluation order. The only child of a function is its body; parameters are binders."""
+    if type(expr) is Call:  # the most frequent kinds first
+        return expr.args if isinstance(expr.callee, Operator) else (expr.callee, *expr.args)
+    if isinstance(expr, (Constant, Var)):
+        return ()
     match expr:
-        case Call(callee=callee, args=args):
-            return args if isinstance(callee, Operator) else (callee, *args)
         case Tuple(fields=fields):
             return fields
         case TupleItem(tuple=value):
@@ -466,7 +459,7 @@ def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     Returns the same object if nothing changed. The type is reused if the types of the children are unchanged, else inferred again.
     """
     old = children(expr)
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    if old == new:  # expressions are equal if they are identical
         return expr
     same_types = all(a.type == b.type for a, b in zip(old, new, strict=True))
     span = expr.span
@@ -513,15 +506,14 @@ def post_order(*roots: Expr) -> Iterator[Expr]:
     """Yield every expression reachable from the roots once, children before parents. Iterative: depth is not limited."""
     seen: set[int] = set()
     for root in roots:
-        stack: list[tuple[Expr, bool]] = [(root, False)]
+        stack: list[Expr | None] = [root]  # None marks an expression whose children have been yielded
         while stack:
-            expr, expanded = stack.pop()
-            if expanded:
-                yield expr
+            expr = stack.pop()
+            if expr is None:
+                yield stack.pop()  # type: ignore[misc]
             elif id(expr) not in seen:
                 seen.add(id(expr))
-                stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(children(expr)) if id(child) not in seen)
+                stack += (expr, None, *children(expr)[::-1])
 
 
 def in_order(body: Expr) -> list[Expr]:

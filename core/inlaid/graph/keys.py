@@ -7,21 +7,7 @@ from typing import Any
 
 from inlaid import arith
 from inlaid.graph.attrs import attr_items, sizes_in
-from inlaid.graph.ir import (
-    Call,
-    Constant,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Loop,
-    Module,
-    Tuple,
-    TupleItem,
-    Var,
-    children,
-)
+from inlaid.graph.ir import Call, Constant, Expr, Function, GlobalVar, If, Let, Loop, Module, Tuple, TupleItem, Var, children
 from inlaid.graph.operator import Operator
 from inlaid.types import Type, substitute_type
 

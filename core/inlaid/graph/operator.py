@@ -204,7 +204,7 @@ class Operator:
         from inlaid.graph.ir import call
 
         operands = arguments.as_operands(self, arguments.operands_of(self, args, attrs))
-        return call(self, operands, self.attrs(**arguments.normalised(attrs, operands, self.name)), span=span)
+        return call(self, operands, self.attrs(**arguments.normalised(attrs, operands, self)), span=span)
 
     def __getattr__(self, name: str) -> Any:
         # For `inspect.signature` and completion. The class itself keeps the signature of its constructor.

@@ -38,9 +38,9 @@ def rewrite(function: Function, rule: Callable[[Expr, UseCounts], Expr | None]) 
     uses = UseCounts(function)
 
     def visit(old: Expr, new: Expr) -> Expr:
-        found = rule(new, uses) or new
-        uses.note(old, found)
-        return found
+        found = rule(new, uses)
+        uses.note(old, new if found is None else found)
+        return new if found is None else found
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)

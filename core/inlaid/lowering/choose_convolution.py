@@ -36,7 +36,7 @@ from inlaid.schedules.dot_conv import choose_dot_tile
 from inlaid.schedules.register_tile import choose_tile, cycles, seconds
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.winograd import plan_winograd
-from inlaid.types import TensorType
+from inlaid.types import TensorType, dtype
 
 KINDS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"), ("int16", "int16", "int32"))
 """The dtypes (data, weights, accumulator) of convolutions for which an algorithm is chosen."""
@@ -154,7 +154,8 @@ def _problem(expr: Expr) -> _Problem | None:
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
     """Yield the algorithms: predicted seconds (times `GAIN` for the direct one) and a function that builds the expression."""
-    attrs, capabilities, size = problem.attrs, context.capabilities, 4 * problem.weights.size
+    attrs, capabilities, of = problem.attrs, context.capabilities, problem.kinds[1] if problem.kinds == KINDS[2] else "float32"
+    size = dtype(of).bytes * problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
@@ -167,7 +168,6 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
-        of = "float32" if problem.kinds != KINDS[2] else problem.kinds[1]
         plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, of)
         if plan is not None and (not problem.magnitudes or is_exact(problem.weights, tile, *problem.magnitudes)):
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2

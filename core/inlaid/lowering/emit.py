@@ -33,6 +33,8 @@ Finish = Callable[[ir.LoopProgram], ir.LoopProgram]
 """Lowers a scheduled kernel to plain loops."""
 Watch = Callable[[Scheduled], None]
 """Callback for each scheduled kernel with its trace."""
+Begin = Callable[[ir.LoopProgram], object]
+"""Callback for each finished kernel, before the next kernel is scheduled."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,12 @@ def emit(
     finish: Finish,
     progress: Callable[[int, int], None],
     watch: Watch | None = None,
+    begin: Begin | None = None,
 ) -> Emission:
     """Emit the calls of a region. Finished kernels are cached in `programs`. `progress` is called with the number of expressions
-    done and the total, `watch` with each scheduled kernel."""
-    emitter = _Emitter(decisions, context, programs, finish, watch)
+    done and the total, `watch` with each scheduled kernel, `begin` with each finished kernel. `begin` is not called in regions
+    with a strided concatenation, since `Joiner` may rewrite their kernels."""
+    emitter = _Emitter(decisions, context, programs, finish, watch, None if _may_join(decisions, context) else begin)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
     for done, (expr, arms) in enumerate(decisions.exprs):
@@ -73,13 +77,20 @@ class _Emitter:
     that may be eliminated, with their axes."""
 
     def __init__(
-        self, decisions: Decisions, context: KernelContext, programs: Programs, finish: Finish, watch: Watch | None
+        self,
+        decisions: Decisions,
+        context: KernelContext,
+        programs: Programs,
+        finish: Finish,
+        watch: Watch | None,
+        begin: Begin | None,
     ) -> None:
         self._decisions = decisions
         self._context = context
         self._programs = programs
         self._finish = finish
         self._watch = watch
+        self._begin = begin
         self._buffers = Buffers()
         self._values: dict[int, tuple[int, ...]] = {}
         self._arrays: dict[int, graph.Constant] = {}
@@ -179,7 +190,10 @@ class _Emitter:
         """Return the number of the kernel with a key; `make` builds it on first use."""
         if key not in self._numbers:
             self._numbers[key] = len(self._kernels)
-            self._kernels.append(make())
+            program = make()
+            self._kernels.append(program)
+            if self._begin is not None:
+                self._begin(program)
         return self._numbers[key]
 
     def _branch(self, choice: graph.If) -> tuple[int, ...]:
@@ -314,6 +328,15 @@ class _Emitter:
                     if buffer.name not in weights:
                         weights[buffer.name] = buffer.layout.pack(self._arrays[owner].data)
         return weights
+
+
+def _may_join(decisions: Decisions, context: KernelContext) -> bool:
+    """Test whether a region has a concatenation whose parts are not contiguous in its result."""
+    alignment = alignment_of(context.capabilities)
+    concats = (expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and is_operator(expr, "concat"))
+    return any(
+        run_starts(call, decisions.calls[id(call)].layouts, alignment) is None for call in concats if id(call) in decisions.calls
+    )
 
 
 def _names(

@@ -7,12 +7,15 @@ is excluded, since zero times infinity is NaN.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from inlaid import ops
+from inlaid.arith import size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
@@ -20,6 +23,9 @@ from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import Dot, dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
+
+PACKING = 4
+"""Instructions to pack a vector of data of a product."""
 
 
 def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
@@ -34,8 +40,9 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
         if new.attrs.groups == 1 or not all(isinstance(item, TensorType) and item.dtype.is_int for item in types):
             return new
         data, weights, total = (item.dtype.name for item in types if isinstance(item, TensorType))
-        count = _count(new.args[1].data.shape, new.attrs.groups, dots_of(data, weights, total, context))
-        if count == 1:
+        dots = dots_of(data, weights, total, context)
+        steps, count = _count(new.args[1].data.shape, new.attrs.groups, dots)
+        if count == 1 or _product_steps(new, dots) < steps:
             return new
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
         made = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
@@ -46,26 +53,31 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
     return changed
 
 
-def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> int:
-    """Compute how many groups to merge into one to minimize instructions. 1 if a group already fills vectors or has one input
-    channel (depthwise convolutions have a schedule over channels)."""
+def _product_steps(call: Call, dots: list[Dot]) -> float:
+    """Predict the instructions per pixel and group of a 1x1 convolution as matrix products over pixels (see
+    `schedules.split_groups`), which pack their data first. Infinite for any other convolution."""
+    assert isinstance(call.attrs, ConvAttrs) and isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
+    (outputs, inputs, *window), pixels = call.args[1].data.shape, math.prod(map(size_hint, call.type.shape[2:]))
+    dot = next((dot for dot in dots if dot.lanes <= pixels), None)
+    if dot is None or any(item != 1 for item in (*window, *call.attrs.strides)) or any(call.attrs.pads):
+        return math.inf
+    steps: float = -(-inputs // dot.group) * outputs / call.attrs.groups + PACKING * inputs
+    return steps * -(-pixels // dot.lanes) / pixels
+
+
+def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> tuple[float, int]:
+    """Choose how many groups to merge. Returns the instructions per pixel and original group, and the number: 1 if a group already
+    fills vectors or has one input channel (depthwise convolutions have a schedule over channels)."""
     outputs, inputs = shape[0] // groups, shape[1]
-    if inputs == 1:
-        return 1
-    best = (0.0, 0, 1)
-    for count in (count for count in range(1, groups + 1) if groups % count == 0):
-        for dot in dots:
-            vectors = -(-count * outputs // dot.lanes)
-            fits = count * outputs % dot.lanes == 0 and count * inputs % dot.group == 0
-            alone = count == groups and vectors * dot.lanes < 2 * count * outputs
-            if not fits and not alone:
-                continue
-            if count == 1:
-                return 1
-            steps = -(-count * inputs // dot.group) * vectors / count
-            if best[2] == 1 or (steps, -dot.lanes) < best[:2]:
-                best = steps, -dot.lanes, count
-    return best[2]
+    found: list[tuple[float, int, int]] = []
+    for count, dot in product((count for count in range(1, groups + 1) if groups % count == 0), dots):
+        vectors = -(-count * outputs // dot.lanes)
+        fits = count * outputs % dot.lanes == 0 and count * inputs % dot.group == 0
+        if fits or (count == groups and vectors * dot.lanes < 2 * count * outputs):
+            found.append((-(-count * inputs // dot.group) * vectors / count, -dot.lanes, count))
+    if inputs == 1 or any(count == 1 for *_, count in found):
+        return 0, 1
+    return min(found, default=(0, 0, 1))[::2]
 
 
 def _merged(weights: np.ndarray[Any, Any], groups: int, count: int) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from inlaid.lowering.choose import Programs, RegionSource, choose, schedules
-from inlaid.lowering.emit import Finish, Watch, emit
+from inlaid.lowering.emit import Begin, Finish, Watch, emit
 from inlaid.lowering.finish import finish
 from inlaid.lowering.place import place
 from inlaid.schedules.rule import KernelContext, ScheduleRule
@@ -26,17 +26,18 @@ def lower_region(
     programs: Programs | None = None,
     finish: Finish = finish,
     watch: Watch | None = None,
+    begin: Begin | None = None,
 ) -> RegionProgram:
     """Lower a region. Equal kernels are built once, also across regions that share `programs`. Such regions must have the same
     rules, context and `finish`, which lowers scheduled kernels to plain loops. `progress` is called with the number of expressions
-    done and the total, `watch` with every scheduled kernel.
+    done and the total, `watch` with every scheduled kernel, `begin` with each finished kernel unless later steps may rewrite it.
 
     Raises `CompileError` naming operator and node.
     """
     known = {} if programs is None else programs
     decisions = choose(source, rules, context, known)
     scheduled = schedules(decisions, known, context.capabilities)
-    emission = emit(source.function, decisions, context, known, finish, progress, watch)
+    emission = emit(source.function, decisions, context, known, finish, progress, watch, begin)
     return place(source.name, source.function, emission, scheduled, context.capabilities.memory)
 
 

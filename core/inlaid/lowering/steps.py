@@ -129,9 +129,10 @@ def steps_of(
     function `outside` (None: `function` itself), values between steps in the types that `inside` returns. Raises `Unsupported` for
     an operator that no rule names, `CompileError` for an expression that is neither an operator call nor a composite of the
     rules."""
+    outside = function if outside is None else outside
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
-    program = StepProgram(name, signature_of(outside or function, tuple(defined)))  # type: ignore[arg-type]
-    _Walk(program, rules, inside).run(function, outside or function)
+    program = StepProgram(name, signature_of(outside, tuple(defined)))  # type: ignore[arg-type]
+    _Walk(program, rules, inside).run(function, outside)
     return program
 
 

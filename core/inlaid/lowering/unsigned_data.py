@@ -113,7 +113,8 @@ class _UnsignedRewriter:
     def visit(self, old: Expr, new: Expr) -> Expr:
         """Rewrite an expression. Its uint8 form is recorded if it is wanted."""
         if isinstance(old, Call) and isinstance(new, Call):
-            new = self._reading(old, new) or new
+            reading = self._reading(old, new)
+            new = new if reading is None else reading
         if id(old) not in self._wanted or isinstance(old, Constant):
             return new
         made = self._made(old, new)
@@ -154,7 +155,7 @@ class _UnsignedRewriter:
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
-            args = [self._unsigned.get(id(arg)) or _moved(arg) for arg in old.args]
+            args = [self._unsigned[id(arg)] if id(arg) in self._unsigned else _moved(arg) for arg in old.args]
             known = [arg for arg in args if arg is not None]
             return None if len(known) < len(args) else call(new.callee, known, new.attrs, new.span)
         maker = _MAKERS.get(old.callee) if isinstance(old.callee, Operator) else None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -123,15 +124,21 @@ def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStar
 
 @dataclass(frozen=True)
 class _Buffers:
-    """A group of buffers: sizes in units, lifetimes in steps, and the units by (over, under) that `_shared` returns."""
+    """A group of buffers: sizes in units, lifetimes in steps, and the units by (over, under) that `_shared` returns. `sharing` has
+    the same units by (under, over)."""
 
     sizes: _Ints
     first: _Ints
     last: _Ints
     shared: Mapping[int, Mapping[int, int]]
 
-    def common(self, over: int, under: int) -> int:
-        return self.shared.get(over, {}).get(under, 0)
+    @cached_property
+    def sharing(self) -> Mapping[int, Mapping[int, int]]:
+        found: dict[int, dict[int, int]] = {}
+        for over, others in self.shared.items():
+            for under, units in others.items():
+                found.setdefault(under, {})[over] = units
+        return found
 
 
 def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values: Mapping[arith.Expr, int] | None = None) -> int:
@@ -240,17 +247,18 @@ def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints
     offsets = np.zeros(len(sizes), np.int64)
     starts, ends = first[order], last[order]
     low, high = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    ranks = dict(zip(order.tolist(), range(len(order)), strict=True)) if buffers.shared else {}
     peak = 0
     for count, index in enumerate(order.tolist()):
         size = int(sizes[index])
         conflict = (starts[:count] <= last[index]) & (ends[:count] >= first[index])
-        floor, ceiling = low[:count][conflict], high[:count][conflict]
-        if buffers.shared:
-            # A buffer placed above another may begin earlier by the shared units, and one below another may end later by them.
-            others = order[:count][conflict].tolist()
-            floor = floor + np.array([buffers.common(index, other) for other in others], np.int64)
-            ceiling = ceiling - np.array([buffers.common(other, index) for other in others], np.int64)
-        offset = _gap(floor, ceiling, size, fit, bound)
+        floor, ceiling = low[:count].copy(), high[:count].copy()
+        # A buffer placed above another may begin earlier by the shared units, and one below another may end later by them.
+        for edges, shared, sign in ((floor, buffers.shared, 1), (ceiling, buffers.sharing, -1)):
+            for other, units in shared.get(index, {}).items():
+                if ranks[other] < count:
+                    edges[ranks[other]] += sign * units
+        offset = _gap(floor[conflict], ceiling[conflict], size, fit, bound)
         offsets[index] = low[count] = offset
         high[count] = offset + size
         peak = max(peak, offset + size)

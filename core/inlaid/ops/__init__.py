@@ -7,7 +7,7 @@ build several calls, such as `split`. Operators do not register themselves: this
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from inlaid.errors import suggestion
 from inlaid.graph.operator import Operator
@@ -80,13 +80,16 @@ assert len(TABLE) == len(OPERATORS), "two operators have one name"
 for _operator in OPERATORS:
     # The documentation of all operators is in one file, to keep its wording consistent.
     object.__setattr__(_operator, "doc", DOCUMENTATION[_operator.name])
+for _name in [name for name, value in globals().items() if isinstance(value, ModuleType) and hasattr(value, "OPERATORS")]:
+    del globals()[_name]  # the module of a family, such as `linear`, is no operator; an import finds it in `sys.modules`
 
 
 def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        raise AttributeError(f"unknown operator {name!r}{suggestion(name, [*TABLE, *_FUNCTIONS])}") from None
+        near = f"{suggestion(name, [*TABLE, *_FUNCTIONS])}; dir(inlaid.ops) lists all operators"
+        raise AttributeError(f"unknown operator {name!r}{near}") from None
 
 
 def __dir__() -> list[str]:

@@ -262,7 +262,7 @@ the IoU > iou_threshold. Boxes with score <= score_threshold are dropped. Result
 Operands: x, any dtype; starts and ends, integer, one element per axis of `axes`. A negative start or end counts from the end; both
 are clamped to the axis. Result: dtype of x; the sliced extents are existential.""",
     "reshape": """Change the shape and keep the elements in row-major order.
-Operand: x, any dtype. Result: shape `shape`, dtype of x.""",
+Operand: x, any dtype. Result: shape `shape`, where one -1 stands for the extent that fits, dtype of x.""",
     "transpose": "Permute the axes: axis k of the result is axis `perm[k]` of x.\nOperand: x, any dtype. Result: dtype of x.",
     "broadcast_to": "Broadcast to a shape.\nOperand: x, any dtype. Result: shape `shape`, dtype of x.",
     "full": "Fill a tensor with a value.\nOperand: value, 0-d, any dtype. Result: shape `shape`, dtype of value.",

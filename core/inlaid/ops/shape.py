@@ -51,8 +51,6 @@ def simple(dim: Dim) -> Dim:
 def _infer_reshape(attrs: ShapeAttrs, x: Type) -> Type:
     x = tensor_type(x)
     result = TensorType(attrs.shape, x.dtype)
-    if any(isinstance(dim, int) and dim < 0 for dim in attrs.shape):
-        raise ValueError(f"dimensions of the new shape must be >= 0, got {attrs.shape}")
     if not dims_may_equal(x.size, result.size):
         raise ValueError(f"the new shape must have {x.size} elements, got {attrs.shape}")
     return result

@@ -58,7 +58,11 @@ def quantize_integers(target: Function) -> Function:
 
 def _in_integers(stored: Call, uses: UseCounts) -> Expr:
     """Rewrite a `quantize` so that as much of its operand as possible computes in integers."""
-    simpler = _without_detour(stored) or _integer_product(stored, uses) or _integer_mean(stored, uses)
+    simpler = _without_detour(stored)
+    if simpler is None:
+        simpler = _integer_product(stored, uses)
+    if simpler is None:
+        simpler = _integer_mean(stored, uses)
     if simpler is not None:
         return simpler
     moved = stored.args[0]

@@ -37,7 +37,9 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
     if len(_shape(expr) or ()) < len(_shape(computed) or ()):
         return None  # attributes may name an axis that the result does not have
     table = call(ops.take, [computed.args[places[0]], indices], expr.attrs, expr.span)
-    args = [_moved(table, uses) or table if number == places[0] else arg for number, arg in enumerate(computed.args)]
+    moved = _moved(table, uses)
+    args = list(computed.args)
+    args[places[0]] = table if moved is None else moved
     return call(computed.callee, args, computed.attrs, computed.span)
 
 

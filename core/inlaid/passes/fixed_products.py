@@ -18,6 +18,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, children, constant
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
+from inlaid.ops.fixed_point import FRACTION
 from inlaid.ops.upper_half import multiply_high
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.types import TensorType
@@ -49,17 +50,19 @@ def _by_upper_half(expr: Expr) -> Expr | None:
     if not isinstance(multiplier, Constant) or not isinstance(shift, Constant) or np.any(multiplier.data < 0):
         return None
     places = shift.data.astype(np.int64)
-    if multiplier.data.size == places.size == 1 and (moved := _by_shift(x, int(multiplier.data.item()), int(places.item()))):
-        return moved
+    if multiplier.data.size == places.size == 1:
+        moved = _by_shift(x, int(multiplier.data.item()), int(places.item()))
+        if moved is not None:
+            return moved
     axis, away = expr.attrs.axis, expr.attrs.rounding == "away"
-    if places.size and np.all((places <= -2) & (places >= -ops.fixed_point.FRACTION)):
+    if places.size and np.all((places <= -2) & (places >= -FRACTION)):
         added, right = np.asarray(1 << (-places - 2), np.int32), np.asarray(-places - 1, np.int32)
         return multiply_high(x, multiplier, constant(added), constant(right), low=1 << 30, axis=axis, away=away, span=expr.span)
     nothing = scalar(0, "int32")
     if places.size and np.all(places == -1):
         return multiply_high(x, multiplier, nothing, nothing, low=3 << 30, axis=axis, away=away, span=expr.span)
     # Without a right shift there is one rounding: shift the data left so that the upper half is the result.
-    if places.size != 1 or places.item() < 0 or _bits(x) + places.item() + 1 > ops.fixed_point.FRACTION:
+    if places.size != 1 or places.item() < 0 or _bits(x) + places.item() + 1 > FRACTION:
         return None
     twice = ops.shift_left(x, scalar(places.item() + 1, "int32"), span=expr.span)
     return multiply_high(twice, multiplier, nothing, nothing, low=1 << 31, axis=axis, span=expr.span)
@@ -69,7 +72,7 @@ def _by_shift(x: Expr, multiplier: int, places: int) -> Expr | None:
     """Merge a left shift with a multiplication by a power of two into a shorter shift; None if bits may be lost."""
     if multiplier != 1 << 30 or not isinstance(x, Call) or x.callee is not ops.shift_left or not isinstance(x.args[1], Constant):
         return None
-    if x.args[1].data.size != 1 or _bits(x) + max(places, 0) > ops.fixed_point.FRACTION:
+    if x.args[1].data.size != 1 or _bits(x) + max(places, 0) > FRACTION:
         return None
     left = int(x.args[1].data.item()) + places - 1
     return ops.shift_left(x.args[0], scalar(left, "int32"), span=x.span) if left >= 0 else None

@@ -9,17 +9,18 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
-from inlaid.artifact import Artifact
 from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from inlaid.artifact import Artifact
     from inlaid.cache import Store
     from inlaid.graph.ir import Function
     from inlaid.graph.operator import Operator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from inlaid.lowering.steps import StepProgram
     from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
+    from inlaid.runtime.package import Package
+    from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.region import RegionProgram
 
 COMPOSITE = "composite"
@@ -341,6 +344,12 @@ class Codegen(ABC):
         """Compile `unit`: a `Region`, or at loop level a `RegionProgram`, or a `RegionLoop` if the capabilities allow it. Equal
         units must give equal bytes. Raises `Unsupported` for a unit that cannot be compiled."""
 
+    def compiling(self, context: CompileContext) -> AbstractContextManager[Callable[[LoopProgram], object]]:
+        """Enter the context in which one region is lowered and `compile` runs. At loop level, its value is called with each kernel
+        when it is finished, so that code generation can begin while later kernels are lowered. Kernels that may still change are
+        left out. Default: no early code generation."""
+        return nullcontext(lambda kernel: None)
+
     def borders(self, region: Region) -> Borders | None:
         """Choose how a region's inputs and results are stored; None for row-major order and the types of the graph. Must be a pure
         function. The compiler converts values outside of the region, but not between regions with equal borders. `compile` then
@@ -361,6 +370,6 @@ class Exported:
 class Exporter(Protocol):
     """Writes a compiled model as files for programs without Inlaid, such as firmware sources."""
 
-    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """Write files into an existing folder. `name` is the model's name, a C identifier. Raises `Unsupported`, naming the source
-        node, for a model that cannot run without Inlaid."""
+    def export(self, package: Package, load: Callable[[], Executable], folder: Path, name: str) -> Exported:
+        """Write files into an existing folder. `load` loads the package on this machine, such as for a test vector. `name` is the
+        model's name, a C identifier. Raises `Unsupported`, naming the source node, for a model that cannot run without Inlaid."""

@@ -1,4 +1,4 @@
-"""Entry points of installed plugins, found without `importlib.metadata`.
+"""Entry points and versions of installed distributions, found without `importlib.metadata`.
 
 `importlib.metadata` parses the metadata of every distribution and imports the packages for e-mail and sockets, which takes longer
 than loading a package. It is used only if something other than ordinary folders provides distributions.
@@ -52,6 +52,11 @@ class InstalledDistribution(NamedTuple):
     name: str
     version: str
 
+    @property
+    def key(self) -> str:
+        """Normalised name."""
+        return re.sub(r"[-_.]+", "-", self.name).lower()
+
 
 class InstalledEntryPoint(NamedTuple):
     """A line of `entry_points.txt`: an object named as `module` or `module:attribute`."""
@@ -71,16 +76,37 @@ class InstalledEntryPoint(NamedTuple):
 
 def installed(group: str) -> tuple[EntryPoint, ...]:
     """Return the installed entry points of a group."""
-    others = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_distributions")]
-    folders = [Path(entry or os.curdir) for entry in sys.path]
-    if others or any(folder.is_file() for folder in folders):
+    folders = _folders()
+    if folders is None:
         import importlib.metadata
 
         return cast("tuple[EntryPoint, ...]", tuple(importlib.metadata.entry_points(group=group)))
     return tuple(_found(folders, group))
 
 
-def _found(folders: list[Path], group: str) -> Iterator[InstalledEntryPoint]:
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed distribution; None if it is not installed."""
+    folders = _folders()
+    if folders is None:
+        import importlib.metadata
+
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+    wanted = InstalledDistribution(name, "").key
+    return next((found.version for _, found in _distributions(folders) if found.key == wanted), None)
+
+
+def _folders() -> list[Path] | None:
+    """Return the folders that provide distributions; None if something else does too."""
+    others = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_distributions")]
+    folders = [Path(entry or os.curdir) for entry in sys.path]
+    return None if others or any(folder.is_file() for folder in folders) else folders
+
+
+def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistribution]]:
+    """Yield the distributions in folders with their metadata folders. The first one of a name is the one that is imported."""
     seen: set[str] = set()
     for folder in folders:
         try:
@@ -89,20 +115,20 @@ def _found(folders: list[Path], group: str) -> Iterator[InstalledEntryPoint]:
             continue
         for name in names:
             match = _METADATA.fullmatch(name)
-            if match is None:
-                continue
-            # The first distribution of a name on the path is the one that is imported.
-            distribution = InstalledDistribution(match["name"].replace("_", "-"), match["version"])
-            key = distribution.name.lower()
-            if key in seen:
-                continue
-            seen.add(key)
-            try:
-                text = (folder / name / "entry_points.txt").read_text(encoding="utf-8")
-            except OSError:
-                continue
-            for point, value in _lines(text, group):
-                yield InstalledEntryPoint(point, value, distribution)
+            distribution = match and InstalledDistribution(match["name"].replace("_", "-"), match["version"])
+            if distribution and distribution.key not in seen:
+                seen.add(distribution.key)
+                yield folder / name, distribution
+
+
+def _found(folders: list[Path], group: str) -> Iterator[InstalledEntryPoint]:
+    for metadata, distribution in _distributions(folders):
+        try:
+            text = (metadata / "entry_points.txt").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        for point, value in _lines(text, group):
+            yield InstalledEntryPoint(point, value, distribution)
 
 
 def _lines(text: str, group: str) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inlaid.errors import ModelImportError
+from inlaid.plugins.entry_points import installed_version
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Module
@@ -66,7 +67,7 @@ class Frontend:
     @property
     def missing(self) -> tuple[str, ...]:
         """Required distributions that are not installed."""
-        return tuple(name for name in self.requires if version_of(name) is None)
+        return tuple(name for name in self.requires if installed_version(name) is None)
 
     @property
     def remedy(self) -> str:
@@ -77,13 +78,3 @@ class Frontend:
     def title(self) -> str:
         """Format and suffixes, for messages, such as "ONNX (.onnx)"."""
         return f"{self.description} ({', '.join(self.suffixes)})" if self.suffixes else self.description
-
-
-def version_of(distribution: str) -> str | None:
-    """Return the version of an installed distribution; None if it is not installed."""
-    import importlib.metadata  # slow to load, and not needed to run packages
-
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

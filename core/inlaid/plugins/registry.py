@@ -19,11 +19,11 @@ from inlaid.plugins.blame import blame
 from inlaid.plugins.discovery import DISABLED, Found, PluginInfo, Problem, call, discover, expect, sequence
 from inlaid.plugins.entry_points import EntryPoint, installed
 from inlaid.plugins.frontend import Frontend
-from inlaid.plugins.runtime_module import RuntimeModule
 from inlaid.plugins.target import DeviceStatus, Target, TargetSpec, parse_options
 
 if TYPE_CHECKING:
     from inlaid.plugins.contract import Capabilities, Codegen, Conformance, Exporter, OpRule, Phase
+    from inlaid.plugins.runtime_module import RuntimeModule
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
 
@@ -109,10 +109,11 @@ class PluginRegistry:
     def sources(self) -> str | None:
         """Hash of the current sources of Inlaid and of the plugins in use, which identifies the compiler. None if a plugin does not
         consist of files."""
-        from inlaid.cache import digest, tree_digest
+        from inlaid.cache import Hashes, caches, digest
 
+        known = Hashes(caches().hashes)
         core = Path(__file__).parents[1]
-        hashes = {core: tree_digest(core)}
+        hashes = {core: known.tree(core)}
         parts = [sys.version, hashes[core]]
         for info in self._plugins:
             if info.problem is None:
@@ -120,7 +121,7 @@ class PluginRegistry:
                 if folder is None:
                     return None
                 if folder not in hashes:
-                    hashes[folder] = tree_digest(folder)
+                    hashes[folder] = known.tree(folder)
                 parts += [info.name, info.version, hashes[folder]]
         return digest(*parts)
 
@@ -156,7 +157,7 @@ class PluginRegistry:
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """Create the target's runtime module for device number `device`. Raises `PluginError` if the plugin has none."""
-        return cast("RuntimeModule", self._ask_owner("inlaid_runtime", RuntimeModule, target=target, device=device))
+        return cast("RuntimeModule", self._ask_owner("inlaid_runtime", plugins.RuntimeModule, target=target, device=device))
 
     def exporter(self, target: Target) -> Exporter | None:
         """Create the target's exporter; returns None if the plugin has none."""
@@ -269,7 +270,7 @@ class PluginRegistry:
         elif extras:
             hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extras)
         else:
-            hint = 'to install targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
+            hint = 'to install reference: pip install inlaid; other targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
         return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
 
 

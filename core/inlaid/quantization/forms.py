@@ -18,9 +18,10 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, call, constant
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import scalar, tensor_of
+from inlaid.quantization.choices import TENSOR
 from inlaid.quantization.histogram import Array
 from inlaid.quantization.ranges import HIGHEST, Scale, rounded_scales
-from inlaid.quantization.settings import TENSOR, Quantization
+from inlaid.quantization.settings import Quantization
 from inlaid.quantization.totals import BYTE, INT32, Stored, Total, aligned, padded
 from inlaid.types import TensorType
 

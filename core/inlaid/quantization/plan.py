@@ -16,9 +16,10 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, Tuple, Var, children
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import analyse
 from inlaid.graph.uses import UseCounts
+from inlaid.quantization.choices import INT8
 from inlaid.quantization.forms import Both, Form, Move, Product, Scaled, Softmax, Sum
 from inlaid.quantization.match import form_of, is_real, limits_of, with_constant
-from inlaid.quantization.settings import INT8, Quantization
+from inlaid.quantization.settings import Quantization
 from inlaid.types import TensorType
 
 KEPT = "keep_float names it"

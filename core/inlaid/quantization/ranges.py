@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inlaid.quantization.choices import ENTROPY, MINMAX, MSE, PERCENTILE, POWER_OF_TWO, SYMMETRIC
 from inlaid.quantization.histogram import Array, Histogram
-from inlaid.quantization.settings import ENTROPY, MINMAX, MSE, PERCENTILE, POWER_OF_TWO, SYMMETRIC, Quantization
+from inlaid.quantization.settings import Quantization
 
 LOWEST, HIGHEST = -128, 127
 SQUARED_ENDS = 128

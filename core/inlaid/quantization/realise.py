@@ -9,10 +9,11 @@ from inlaid.graph.rewrite import spread_span
 from inlaid.ops.compose import tensor_of
 from inlaid.passes.tables import tabulate
 from inlaid.quantization.calibrate import Scales, observed
+from inlaid.quantization.choices import FLOAT
 from inlaid.quantization.forms import Form, Move
 from inlaid.quantization.match import is_real
 from inlaid.quantization.plan import Plan, Step
-from inlaid.quantization.settings import FLOAT, Quantization
+from inlaid.quantization.settings import Quantization
 from inlaid.quantization.totals import Stored, Total, as_real, dequantized, limited, quantized, store
 from inlaid.types import TensorType
 

@@ -6,13 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from inlaid.errors import InputError
 from inlaid.plugins.contract import HALF_EVEN, ONCE, ROUNDINGS, Quantisation
-
-MINMAX, PERCENTILE, ENTROPY, MSE = CALIBRATIONS = ("minmax", "percentile", "entropy", "mse")
-ANY, POWER_OF_TWO = SCALES = ("any", "power_of_two")
-ASYMMETRIC, SYMMETRIC = ACTIVATIONS = ("asymmetric", "symmetric")
-CHANNEL, TENSOR = WEIGHTS = ("channel", "tensor")
-FIXED, FLOAT = ARITHMETICS = ("fixed", "float")
-FLOAT32, INT8 = BORDERS = ("float32", "int8")
+from inlaid.quantization import choices
 
 
 @dataclass(frozen=True)
@@ -46,24 +40,24 @@ class Quantization:
     Raises `InputError` for an invalid choice.
     """
 
-    calibration: str = MINMAX
+    calibration: str = choices.MINMAX
     percentile: float = 99.99
-    scales: str = ANY
-    activations: str = ASYMMETRIC
-    weights: str = CHANNEL
-    arithmetic: str = FIXED
-    borders: str = FLOAT32
+    scales: str = choices.ANY
+    activations: str = choices.ASYMMETRIC
+    weights: str = choices.CHANNEL
+    arithmetic: str = choices.FIXED
+    borders: str = choices.FLOAT32
     requantisation: Quantisation = field(default_factory=Quantisation)
     keep_float: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, chosen, known in (
-            ("calibration", self.calibration, CALIBRATIONS),
-            ("scales", self.scales, SCALES),
-            ("activations", self.activations, ACTIVATIONS),
-            ("weights", self.weights, WEIGHTS),
-            ("arithmetic", self.arithmetic, ARITHMETICS),
-            ("borders", self.borders, BORDERS),
+            ("calibration", self.calibration, choices.CALIBRATIONS),
+            ("scales", self.scales, choices.SCALES),
+            ("activations", self.activations, choices.ACTIVATIONS),
+            ("weights", self.weights, choices.WEIGHTS),
+            ("arithmetic", self.arithmetic, choices.ARITHMETICS),
+            ("borders", self.borders, choices.BORDERS),
         ):
             if chosen not in known:
                 raise InputError(f"invalid {what} {chosen!r}", remedy=f"choose from {', '.join(known)}")
@@ -95,7 +89,7 @@ def fitted(settings: Quantization, declared: Quantisation) -> Quantization:
     having = settings.requantisation if settings.requantisation.roundings else declared
     if not having.roundings:
         return settings
-    if settings.arithmetic == FLOAT and HALF_EVEN not in having.roundings:
+    if settings.arithmetic == choices.FLOAT and HALF_EVEN not in having.roundings:
         raise InputError(
             f'arithmetic is "float", but the target supports only rounding {" and ".join(having.roundings)}',
             remedy='choose "fixed", or another target',
@@ -103,7 +97,7 @@ def fitted(settings: Quantization, declared: Quantisation) -> Quantization:
     return replace(
         settings,
         requantisation=having,
-        arithmetic=FLOAT if set(having.roundings) == {HALF_EVEN} else settings.arithmetic,
-        weights=settings.weights if having.per_channel else TENSOR,
-        scales=POWER_OF_TWO if having.multiplier_bits == 1 else settings.scales,
+        arithmetic=choices.FLOAT if set(having.roundings) == {HALF_EVEN} else settings.arithmetic,
+        weights=settings.weights if having.per_channel else choices.TENSOR,
+        scales=choices.POWER_OF_TWO if having.multiplier_bits == 1 else settings.scales,
     )

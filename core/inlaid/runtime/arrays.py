@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
 
-_start: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).from_buffer
-_address_of = ctypes.addressof
+_pointer_at = ctypes.c_void_p.from_address
+_HEADER = object.__basicsize__
+_PLAIN = np.ndarray if sys.implementation.name == "cpython" else None
+"""Type of arrays whose objects have the address of their data behind the header, as in numpy's C API. Reading it takes a seventh of
+the time of `__array_interface__`, which builds a dictionary."""
 IN_PLACE = 0x101
 """Value of numpy's flags C_CONTIGUOUS and ALIGNED combined."""
 LARGE = 1 << 17
@@ -76,21 +80,16 @@ class _Lease:
 
 def address(array: Array) -> int:
     """Return the address of an array's data."""
-    try:
-        # Four times as fast as `__array_interface__`, which builds a dictionary.
-        return _address_of(_start(array))
-    except (TypeError, ValueError):  # read-only, or of an element type without a buffer format
-        found: int = array.__array_interface__["data"][0]
-        return found
+    if type(array) is _PLAIN:
+        return _pointer_at(id(array) + _HEADER).value or 0
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Array]) -> None:
     """Write the data addresses of arrays to an array of pointers of sufficient length."""
     for index, array in enumerate(arrays):
-        try:
-            pointers[index] = _address_of(_start(array))
-        except (TypeError, ValueError):
-            pointers[index] = address(array)
+        pointers[index] = _pointer_at(id(array) + _HEADER) if type(array) is _PLAIN else address(array)
 
 
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:

@@ -1,26 +1,33 @@
-"""Lookup of compiled packages in the cache, before the compiler is imported.
+"""Lookup of compiled packages in the cache, before the compiler or numpy is imported.
 
 The key of a package is a hash of the model file, the compilation options, the targets as resolved on this machine, and the sources
-and libraries of the compiler. The value has the package's name, and the names and hashes of the other files that the model reads.
+and libraries of the compiler. A record under the same key has the package's size and checksum, the names and hashes of the other
+files that the model reads, and the facts that commands report.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import mmap
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-import ml_dtypes
-import numpy as np
-
-from inlaid.cache import Caches, digest, file_digest
+from inlaid.cache import Caches, Hashes, digest
 from inlaid.errors import PackageError
-from inlaid.plugins.frontend import version_of
+from inlaid.plugins.entry_points import installed_version
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.package import Package, write_package
+from inlaid.runtime.output import check_output, replacing
+
+if TYPE_CHECKING:
+    from inlaid.runtime.package import Package
+
+ARITHMETIC = ("numpy", "ml_dtypes")
+"""Distributions that evaluate constants."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,36 @@ class Recipe:
     stamp: tuple[int, ...]
 
 
-def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry) -> Recipe | None:
+class RegionFacts(NamedTuple):
+    """Facts about a region of a package: name, target, and number of source nodes."""
+
+    symbol: str
+    target: str
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A cached package: its file and the mapped content, whose checksum is verified, and facts about the package."""
+
+    file: Path
+    content: mmap.mmap
+    weight_bytes: int
+    regions: tuple[RegionFacts, ...]
+
+    def save(self, path: Path) -> None:
+        """Write the package to `path`, atomically. Raises as `write_package`."""
+        check_output(path)
+        try:
+            with replacing(path) as file:
+                file.write(self.content)
+        except OSError as error:
+            raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def recipe(
+    model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry, caches: Caches
+) -> Recipe | None:
     """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
     is unreadable, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed."""
     sources = registry.fingerprint
@@ -40,7 +76,7 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
         stamp = _stamp(model)
     except OSError:
         return None
-    content = file_digest(model)
+    content = Hashes(caches.hashes).file(model)
     if sources is None or content is None:
         return None
     resolved = [registry.target(text) for text in targets]
@@ -52,51 +88,67 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
     return Recipe(model, digest(model.name, content, sources, json.dumps(request, sort_keys=True)), stamp)
 
 
-def find(made: Recipe, caches: Caches) -> Path | None:
-    """Return the cached package of a recipe; None if it is not cached."""
-    record = caches.models.get(made.key)
-    if record is None:
+def find(made: Recipe, caches: Caches) -> Kept | None:
+    """Return the cached package of a recipe; None if it is missing or damaged."""
+    record, path = caches.models.get(made.key), caches.packages.find(made.key)
+    if record is None or path is None:
         return None
     try:
         facts = json.loads(record)
-        package, files = facts["package"], facts["files"]
-    except (ValueError, KeyError, TypeError):
+        if any(_beside(made.model, location, caches) != known for location, known in facts["files"].items()):
+            return None
+        regions = tuple(RegionFacts(*region) for region in facts["regions"])
+        content = _mapped(path)
+        return Kept(path, content, facts["weight_bytes"], regions) if zlib.crc32(content) == facts["checksum"] else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if not isinstance(package, str) or not isinstance(files, dict):
-        return None
-    if any(_beside(made.model, location) != known for location, known in files.items()):
-        return None
-    return caches.packages.find(package)
 
 
-def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Path | None:
-    """Cache the package of a recipe, whose model also reads `files` in its folder. Returns the cached file; None if it was not
-    cached, because caching failed, or the model or the sources have changed meanwhile."""
-    hashes = {location: _beside(made.model, location) for location in sorted(files)}
+def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Kept | None:
+    """Cache the package of a recipe, whose model also reads `files` in its folder. Returns None if it was not cached, because
+    caching failed, or the model or the sources have changed meanwhile."""
+    hashes = {location: _beside(made.model, location, caches) for location in sorted(files)}
     try:
         changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
     except OSError:
         changed = True
     if changed or None in hashes.values():
         return None
-    kept = caches.packages.add(functools.partial(_write, package))
-    if kept is None:
+    path = caches.packages.add(made.key, functools.partial(_write, package))
+    try:
+        content = None if path is None else _mapped(path)
+    except (OSError, ValueError):
+        content = None  # another process has removed it
+    if path is None or content is None:
         return None
-    key, path = kept
-    caches.models.put(made.key, json.dumps({"package": key, "files": hashes}).encode())
-    return path
+    regions = facts_of(package)
+    facts = {"files": hashes, "checksum": zlib.crc32(content), "weight_bytes": package.weight_bytes, "regions": regions}
+    caches.models.put(made.key, json.dumps(facts).encode())
+    return Kept(path, content, package.weight_bytes, regions)
+
+
+def facts_of(package: Package) -> tuple[RegionFacts, ...]:
+    """Return facts about the regions of a package."""
+    return tuple(RegionFacts(info.symbol, info.target, len(info.nodes)) for info in package.program.regions)
 
 
 def _write(package: Package, path: Path) -> None:
+    from inlaid.runtime.package import write_package
+
     try:
         write_package(package, path)
     except PackageError as error:
         raise OSError(str(error)) from error
 
 
-def _beside(model: Path, location: str) -> str | None:
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _beside(model: Path, location: str, caches: Caches) -> str | None:
     """Return the hash of a file in the model's folder; `location` is its relative path."""
-    return file_digest(model.parent / location)
+    return Hashes(caches.hashes).file(model.parent / location)
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
@@ -107,4 +159,4 @@ def _stamp(file: Path) -> tuple[int, ...]:
 def _libraries(registry: PluginRegistry) -> list[str]:
     """List the versions of libraries that can affect packages: arithmetic libraries, and libraries that frontends import."""
     required = sorted({name for _, frontend in registry.frontends() for name in frontend.requires})
-    return [np.__version__, ml_dtypes.__version__, *(version_of(name) or "" for name in required)]
+    return [installed_version(name) or "" for name in (*ARITHMETIC, *required)]

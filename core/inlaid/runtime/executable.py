@@ -214,8 +214,8 @@ class Executable:
 
     def _run_into(self, values: Sequence[Any], out: Mapping[str, np.ndarray[Any, Any] | DeviceArray]) -> dict[str, Any]:
         """Run with outputs in arrays of the caller."""
-        wanted = [out.get(name) for name in self._output_names]
         self._check_out(out)
+        wanted = [out.get(name) for name in self._output_names]
         direct = [
             array if array is not None and self._fills(place, array) and not any(_share(array, item) for item in values) else None
             for place, array in enumerate(wanted)
@@ -242,13 +242,13 @@ class Executable:
 
     def _check_out(self, out: Mapping[str, Any]) -> None:
         """Raise `InputError` for arrays that cannot hold outputs."""
+        remedy = f"pass {{name: array}}; the outputs are {', '.join(self._output_names)}"
+        if not isinstance(out, Mapping):
+            raise InputError(f"out must be a dictionary of arrays by name, got {type(out).__name__}", remedy=remedy)
         specs = {spec.name: spec for spec in self.outputs}
         for name, array in out.items():
             if name not in specs:
-                raise InputError(
-                    f"the model has no output {name!r}{suggestion(str(name), self._output_names)}",
-                    remedy=f"the outputs are {', '.join(self._output_names)}",
-                )
+                raise InputError(f"the model has no output {name!r}{suggestion(str(name), self._output_names)}", remedy=remedy)
             dtype = specs[name].dtype
             if isinstance(array, DeviceArray) and dtype is not None and array.dtype == dtype.numpy:
                 continue

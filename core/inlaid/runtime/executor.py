@@ -109,6 +109,8 @@ class Executor:
             for step in layout.steps:
                 if isinstance(step, RegionStep):
                     self._invoke(run, step)
+                elif isinstance(step, Bind):
+                    self._bind_size(run, step)
                 else:
                     self._step(run, step)
             if on_devices and around is None:
@@ -134,11 +136,6 @@ class Executor:
     def _step(self, run: Workspace, instruction: OtherStep) -> None:
         frame = run.frame
         match instruction:
-            case Bind(source=source, target=target, name=name):
-                size = frame[source].item(instruction.element)
-                if not 0 <= size < LIMIT:
-                    raise KernelFault(f"{name} must be 0 to {LIMIT - 1}, got {size}", node=instruction.node or None)
-                self._define(run, target, np.ndarray((size, 0), np.bool_, run.arena))
             case Assert(condition=condition, outputs=outputs):
                 if condition is None or not frame[condition]:
                     raise KernelFault(instruction.message, node=instruction.node or None)
@@ -161,6 +158,13 @@ class Executor:
                 self._call(run, then if frame[condition] else otherwise, inputs, outputs)
             case Loop():
                 self._loop(run, instruction)
+
+    def _bind_size(self, run: Workspace, bind: Bind) -> None:
+        size = run.frame[bind.source].item(bind.element)
+        if not 0 <= size < LIMIT:
+            raise KernelFault(f"{bind.name} must be 0 to {LIMIT - 1}, got {size}", node=bind.node or None)
+        run.frame[bind.target] = np.ndarray((size, 0), np.bool_, run.arena)
+        self._check_shape(run, bind.target, (size, 0))
 
     def _move(self, run: Workspace, move: Move) -> None:
         frame, target = run.frame, move.target

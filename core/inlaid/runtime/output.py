@@ -1,9 +1,12 @@
-"""Validation of output paths."""
+"""Output files: validation of paths, and atomic replacement."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from inlaid.errors import InputError
 
@@ -20,3 +23,15 @@ def check_output(path: Path, sources: Iterable[Path] = ()) -> None:
         raise InputError(f"cannot write {path}: it is a device, a pipe or a socket", remedy=remedy)
     if any(source.exists() and path.samefile(source) for source in sources):
         raise InputError(f"cannot write {path}: it is an input of this command", remedy=remedy)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces `path` on success and is deleted on failure."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    try:
+        with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "w+b") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -253,9 +253,13 @@ WITHOUT_EMPTY = Transform("without_empty", lambda program: without_empty(program
 COLLAPSE = Transform("collapse", collapse)
 
 
-def collapsed(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> Schedule:
-    """Begin a schedule with `without_empty`, if applicable, and `collapse`."""
+def collapsed(
+    program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = (), between: tuple[Transform, int, int] | None = None
+) -> Schedule:
+    """Begin a schedule with `without_empty`, if applicable, and `collapse`; `between` the two, a transform with its arguments."""
     schedule = Schedule(program, intrinsics, (REMAINDERS,))
     schedule.apply(WITHOUT_EMPTY)
+    if between is not None:
+        schedule.apply(*between)
     schedule.apply(COLLAPSE)
     return schedule

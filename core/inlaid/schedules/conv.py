@@ -7,12 +7,13 @@ the only store. Images of symbolic size, and images that are not 2-d, are flatte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import gcd
 
 from inlaid.arith import ONE, Var, affine
 from inlaid.plugins.contract import Core
+from inlaid.schedules.bands import band_rows
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     ConvTile,
@@ -203,6 +204,11 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     for copy in copies:
         lines[copy] = schedule_padding(s, copy, plan.block, context)
     nest = place_tile(s, conv, tile, final)
+    band = 0 if share_panels or nest.rows is None else band_rows(conv, tile, context.capabilities.core, context.threads)
+    if band and nest.rows is not None:
+        bands, _ = s.split(nest.rows, (None, band))
+        s.reorder(bands, nest.panels)
+        nest = replace(nest, rows=bands)
     blocks = c = nest.channels
     if c is not None and plan.run >= LEAST_RUN:
         blocks, c = s.split(c, (None, plan.run))

@@ -7,6 +7,7 @@ from inlaid.schedules.blocked import BlockedRule
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
 from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.depthwise import DepthwiseRule
 from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
 from inlaid.schedules.fill import FILL
@@ -17,6 +18,7 @@ from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import IN_PLACE, RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
+from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.threads.product import ProductRule
@@ -37,6 +39,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     WinogradRule(),
     RowsRule(),
     WindowRule(),
+    DepthwiseRule(),
     SampleRule(),
     MatmulRule(),
     TransposeRule(),
@@ -68,6 +71,7 @@ def shared_rules(capabilities: Capabilities) -> tuple[ScheduleRule, ...]:
 SHARED_TRANSFORMS: tuple[Transform, ...] = (
     WITHOUT_EMPTY,
     COLLAPSE,
+    SPLIT_GROUPS,
     FILL,
     SHIFT_LAST_TILE,
     SUM_WHOLE_VECTORS,

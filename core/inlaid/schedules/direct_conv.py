@@ -6,7 +6,7 @@ vectors. Input channels of a padded copy are padded to whole blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -23,12 +23,14 @@ from inlaid.schedules.shape import (
     constant_extent,
     find_anchor,
     is_constant,
+    loop_extent,
     mark_tile,
     present,
     share_rows,
 )
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import Layout
@@ -235,15 +237,32 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
 
 
 def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var, core: Core) -> None:
-    """Prefetch a part of the next panel of weights in each iteration of loop `along`, if there are several panels and many weights.
-    `panels` is the loop over panels; None if panels and rows are distributed together."""
+    """Prefetch a part of the next panel of weights in each iteration of loop `along` or, if that prefetches all its lines, of a
+    loop outside it, if there are several panels and many weights. `panels` is the loop over panels; None if panels and rows are
+    distributed together."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
     if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.l1_bytes:
         return
     name = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights.name for item in block.reads))
     pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])
-    s.stream(name, weights.name, panels, along, expected=-(-pixels // (tile.rows * tile.pixels)))
+    tiles = -(-pixels // (tile.rows * tile.pixels))
+    lines = weights.dtype.bytes * conv.inputs * conv.taps * tile.width // LINE
+    s.stream(name, weights.name, panels, _outermost(s, s.loops(name), panels, along, tiles, lines), expected=tiles)
+
+
+def _outermost(s: Schedule, loops: Sequence[Var], panels: Var, along: Var, tiles: int, lines: int) -> Var:
+    """Return the outermost loop inside `panels` that has at least as many iterations as there are `lines` to prefetch, so that the
+    address of a prefetch is not computed more often than necessary; `along` if loops outside of it have fewer. Loops of symbolic
+    extents have `tiles` iterations, taken together."""
+    rounds, known = 1, True
+    for loop in loops[loops.index(panels) + 1 : loops.index(along)]:
+        extent = loop_extent(s, loop)
+        rounds *= extent.value if isinstance(extent, arith.Const) else 1
+        known = known and isinstance(extent, arith.Const)
+        if isinstance(extent, arith.Const) and rounds * (1 if known else tiles) >= lines:
+            return loop
+    return along
 
 
 def count_elements(buffer: ir.Buffer) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from inlaid import arith
 from inlaid.arith import Var
@@ -28,6 +29,7 @@ LONGEST_ROW = 8
 """Vectors of columns in a tile of a single row. They keep enough additions in flight to hide their latency."""
 
 
+@cache
 def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
     """Build the semantics of a dot-product instruction: total[i] += sum over j < group of a[j] * b[i, j] for each lane i."""
     shared, own = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))

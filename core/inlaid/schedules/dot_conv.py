@@ -114,7 +114,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Input
         best, count = choose_dot_tile(dot, outputs, height, width, depth, registers, context.capabilities.core, most)
         return *decide_tile(best, outputs // dot.lanes, height, width, registers - SPARE, most, context), count
 
-    found = plan_pixels(filled, choose, padded)
+    found = plan_pixels(filled, choose, padded, joins=True)
     if found is None:
         return None
     tile, decision, count, flat = found

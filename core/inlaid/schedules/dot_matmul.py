@@ -20,6 +20,7 @@ from inlaid.schedules.shape import (
     blocks_of,
     find_anchor,
 )
+from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
@@ -57,8 +58,11 @@ class DotMatmulRule:
         if right.isdisjoint(buffer.dtype for buffer in program.inputs):
             return None
         s = collapsed(program, context.intrinsics)
+        product = find_product(s.program)
+        if product is None and (anchor := find_anchor(s.program)) and (dots := dots_for(anchor, context)):
+            s = collapsed(program, context.intrinsics, (SPLIT_GROUPS, min(dot.lanes for dot in dots), dots[-1].group))
+            product = find_product(s.program)
         merged = s.program
-        product = find_product(merged)
         if product is None or not _is_plain(merged, product):
             return None
         dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= product.expected[1]), None)

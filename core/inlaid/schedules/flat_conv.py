@@ -133,12 +133,15 @@ def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
 
 
 def plan_pixels(
-    conv: DirectConv, choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]], copied: bool = False
+    conv: DirectConv,
+    choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]],
+    copied: bool = False,
+    joins: bool = False,
 ) -> tuple[ConvTile, Decision, float, tuple[FlatAxis, ...]] | None:
     """Choose the tile of a convolution by `choose(height, width, maximum pixels)`. Returns the tile, its decision, its cost, and
     the axes of flattened images (empty for a 2-d image of constant size); None if a stride or dilation is not constant. `copied`:
-    images are always copied."""
-    if conv.is_plane:
+    images are always copied. `joins`: flatten images of constant size too, where that needs no copy."""
+    if conv.is_plane and not (joins and not copied and (axes := flat_axes(conv)) and not needs_copy(conv, axes)):
         height, width = map(expected_extent, conv.anchor.spatial[2:])
         return (*choose(height, width, None), ())
     axes = flat_axes(conv)
@@ -186,8 +189,9 @@ def flattened(
     copy replaces a padded copy.
 
     `name` is the reduction block, `data` the buffer that it reads, `final` the element-wise block that stores results and is the
-    only reader of the sums. If `cut`, images are single lines, and the last tile of each line is partial, since a full tile of few
-    pixels would be mostly empty. Raises ValueError if sums are not read element-wise.
+    only reader of the sums. If it is "", the readers keep their loops, and read flat sums at any index. If `cut`, images are single
+    lines, and the last tile of each line is partial, since a full tile of few pixels would be mostly empty. Raises ValueError if
+    sums are not read element-wise by `final`.
     """
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
@@ -313,9 +317,22 @@ def _over_pixels(
         (block,) = (node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Block))
         if block.name == anchor.block.name:
             return _sum(block, anchor, source, copy, sums, axes, strides)
-        return _results(block, sums, axes, strides) if block.name == final else stmt
+        if not any(region.buffer is anchor.buffer for region in block.reads):
+            return stmt
+        return _results(block, sums, axes, strides) if block.name == final else _over_lines(stmt, anchor.buffer, sums, strides)
 
     return change(program.body)
+
+
+def _over_lines(stmt: ir.Stmt, buffer: ir.Buffer, sums: ir.Buffer, strides: list[Expr]) -> ir.Stmt:
+    """Replace loads of sums by loads of the flat sums."""
+
+    def load(node: ir.Expr) -> ir.Expr | None:
+        if not isinstance(node, ir.Load) or node.buffer is not buffer:
+            return None
+        return ir.load(sums, (*node.indices[:2], arith.simplify(_place(node.indices[2:], strides))))
+
+    return Rewriter(expr=load, stmt=lambda inner: with_footprint(inner) if isinstance(inner, ir.Block) else None).stmt(stmt)
 
 
 def _copy(

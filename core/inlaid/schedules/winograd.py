@@ -16,6 +16,7 @@ from inlaid import arith
 from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import Dot, dots_of, narrow_product
+from inlaid.schedules.matmul import between_prefetches
 from inlaid.schedules.register_tile import Tile
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
@@ -241,7 +242,8 @@ def _schedule(
     # This must precede tiling the product by rows, since the last tile may exceed the stripe.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
-    places, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan)
+    symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
+    places, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
     own, across = s.split(t, (None, _group(plan.stripe)))
@@ -259,7 +261,6 @@ def _schedule(
         s.reorder(i, j, lane)
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
-    symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
     if symbolic:
         s.annotate(rows_of_tiles, REMAINDERS.name, 1)
     if context.threads != 1:
@@ -295,7 +296,7 @@ def _marked(s: Schedule, block: str) -> None:
     mark_tile(s, other, made, lane)
 
 
-def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var, Var, Var]:
+def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool) -> tuple[Var, Var, Var, Var, Var]:
     """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles, input channels and lanes."""
     shape = plan.product
     a, b, o, t = s.loops(stored)[-4:]
@@ -309,7 +310,10 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tupl
     vector, lane = s.split(n, (shape.vectors, shape.lanes))
     group = 1 if plan.dot is None else plan.dot.group
     c, *part = s.split(c, (None, group)) if group > 1 else (c,)
-    s.reorder(c, row, vector, lane, *part)
+    steps: list[Var] = []
+    if plan.dot is None:
+        c, *steps = between_prefetches(s, c, shape, 1 if symbolic else -(-plan.stripe // shape.rows))
+    s.reorder(c, *steps, row, vector, lane, *part)
     init = s.decompose_reduction(product, c)
     mark_tile(s, *s.loops(init)[-3:])
     if plan.dot is None:

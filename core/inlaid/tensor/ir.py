@@ -686,12 +686,9 @@ def payloads(index: arith.Expr) -> Iterator[Expr]:
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
     """Return the value expressions directly below a node: its operands, and the payloads of its checked indices."""
-    if type(expr) is Binary:
-        return (expr.a, expr.b)
-    indices = index_operands(expr)
-    if any(map(arith.reads_data, indices)):
-        return tuple(value for index in indices for value in payloads(index))
-    return operands(expr)
+    if type(expr) not in _LEAVES:
+        return operands(expr)
+    return tuple([value for index in index_operands(expr) if arith.reads_data(index) for value in payloads(index)])
 
 
 def walk_exprs(*roots: Expr) -> Iterator[Expr]:
@@ -770,7 +767,7 @@ def values_in(stmt: Stmt) -> Iterator[Expr]:
     for node in walk_stmts(stmt):
         values, indices = statement_operands(node)
         roots += values
-        roots += (value for index in indices if not isinstance(index, int) for value in payloads(index))
+        roots += [value for index in indices if not isinstance(index, int) and arith.reads_data(index) for value in payloads(index)]
     return walk_exprs(*roots)
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from inlaid.errors import ParseError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Kind = Literal["float", "int", "uint", "bool", "string"]
 
@@ -43,6 +44,8 @@ class DType:
     @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The numpy dtype with the same values: from `ml_dtypes` if numpy lacks the type, `object` for strings."""
+        import numpy as np  # on use, so that targets are declared without it
+
         if self.kind == "string":
             return np.dtype(object)
         if self.name in _ML_DTYPES:

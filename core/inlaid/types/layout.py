@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from inlaid import arith
 from inlaid.arith import Dim
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ class Layout:
     def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copy an array into this layout, as a contiguous array of the buffer's shape. If the layout has no blocks and the array is
         contiguous, return the array itself."""
+        import numpy as np
+
         rank = array.ndim
         last: dict[int, int] = {}
         for axis, factor in self.blocks:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, simplify, substitute, unwrap
+from inlaid.errors import TypeInferenceError
 from inlaid.types.dtypes import DType, dtype
 
 
@@ -17,13 +19,13 @@ class Type:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class TensorType(Type):
-    """A dense array. `shape` holds dimensions (integers, names, or expressions over `SizeVar`s). `dtype` is the element type."""
+    """A dense array. `shape` holds dimensions (integers >= 0, names, or expressions over `SizeVar`s), `dtype` the element type."""
 
     shape: tuple[Dim, ...]
     dtype: DType
 
     def __init__(self, shape: Sequence[Dim | str], dtype_: str | DType) -> None:
-        object.__setattr__(self, "shape", tuple(dim if type(dim) is int else _dim(dim) for dim in shape))
+        object.__setattr__(self, "shape", tuple(dim if type(dim) is int and dim >= 0 else _dim(dim) for dim in shape))
         object.__setattr__(self, "dtype", dtype(dtype_))
 
     @property
@@ -49,7 +51,12 @@ def _dim(value: object) -> Dim:
     if isinstance(value, str):
         return SizeVar(value)
     if not isinstance(value, Expr):
-        return int(value)  # type: ignore[call-overload, no-any-return]
+        if not isinstance(value, Integral) or value < 0:
+            raise TypeInferenceError(
+                f"an extent must be an integer >= 0, a name or an expression of sizes, got {value!r}",
+                remedy='name an extent that is not known, such as "batch"',
+            )
+        return int(value)
     # Each operator computes its extents from those of its inputs. The canonical form keeps them short along a chain of operators,
     # and makes most equal extents structurally equal.
     return unwrap(simplify(value) if value.operands else value)

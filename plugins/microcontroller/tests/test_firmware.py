@@ -128,7 +128,7 @@ def test_layers_that_differ_in_integers_alone_have_one_function(cpu: str, tmp_pa
 
 
 REFUSED = {
-    "perceptron-symbolic": r"does not support matmul.*are not static",
+    "perceptron-symbolic": r"does not support matmul.*are not static.*; fix its sizes: dims=\{\"batch\": \.\.\.\}; see all",
     "with-fallback": "does not support sequence_construct.*are supported only on the host",
 }
 

@@ -31,7 +31,7 @@ def kinds(module: Module, cpu: str) -> dict[str, set[str]]:
     sizes: dict[str, set[str]] = {}
     for number, array in enumerate(source.arrays):
         role = "shift" if array.max() < 0 and array.min() > -32 else "other"
-        sizes.setdefault(role, set()).add(source.kind(number))
+        sizes.setdefault(role, set()).add(source.kinds[number])
     return sizes
 
 

@@ -183,6 +183,30 @@ def test_regions_share_kernels(tmp_path: Path) -> None:
     assert kept([region_of([adding(1), adding(2)], "one"), region_of([adding(2), adding(3)], "two")], tmp_path) == 6
 
 
+def test_kernels_begun_early_give_the_same_image() -> None:
+    region = region_of([adding(1), adding(2)])
+    codegen, context = X86Codegen(PLAIN), Context(PLAIN)
+    with codegen.compiling(context) as begin:
+        for kernel in (*region.kernels, adding(3)):  # the last is not part of the region
+            begin(kernel)
+        assert codegen.compile(region, context).code == compile_region(region, PLAIN).code
+
+
+def test_processes_end_if_lowering_fails(eager: None) -> None:
+    codegen, begun = X86Codegen(PLAIN), []
+
+    def fail() -> None:
+        with codegen.compiling(Context(PLAIN)) as begin:
+            begin(adding(1))
+            assert codegen._kernels is not None
+            begun.extend(codegen._kernels.compilers._workers)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert begun and all(worker._process.poll() is not None for worker in begun)
+
+
 def test_kernels_that_regions_share_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, printed = adding(2), []
 
@@ -190,7 +214,7 @@ def test_kernels_that_regions_share_are_printed_once(monkeypatch: pytest.MonkeyP
         printed.append(kernel)
         return print_kernel(kernel, *arguments)
 
-    monkeypatch.setattr("inlaid_x86.codegen.print_kernel", seen)
+    monkeypatch.setattr("inlaid_x86.kernels.print_kernel", seen)
     context = Context(PLAIN)
     both = [region_of([shared, adding(1)], "one"), region_of([adding(3), shared], "two")]
     found = [X86Codegen(PLAIN).compile(region, context).code for region in both]

@@ -49,8 +49,18 @@ def test_commands_end_with_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("targets")[0] == ExitCode.SUCCESS
     for usage in (("frobnicate",), ("compile",), ("run", "relu.onnx", "--seed", "-1"), ("run", "relu.onnx", "--target", "z80")):
         assert run(*usage)[0] == ExitCode.USAGE, usage
-    for given in (("show", "cut.onnx"), ("run", "relu.onnx", "--target", "reference", "--input", "x=nowhere.npy")):
+    assert run("compile", "relu.onnx", "--target", "reference", "-o", "relu.inlaid")[0] == ExitCode.SUCCESS
+    for given in (
+        ("show", "cut.onnx"),
+        ("compile", "nowhere.onnx"),
+        ("run", "relu.inlaid", "--input", "x=nowhere.npy"),
+        ("compile", "relu.onnx", "--dim", "n=4"),
+        ("run", "relu.onnx", "--dim", "n=4"),
+        ("run", "relu.inlaid", "--dim", "n=4"),
+    ):
         assert run(*given)[0] == ExitCode.INPUT, given
+    for usage in ("batch=0", "batch=8:1"):
+        assert run("compile", "relu.onnx", "--dim", usage)[0] == ExitCode.USAGE, usage
     assert run("export", "relu.onnx", "--target", "reference", "-o", "librelu.so")[0] == ExitCode.UNSUPPORTED
 
     def broken(*_: object, **__: object) -> None:

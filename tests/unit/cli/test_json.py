@@ -64,7 +64,7 @@ def test_commands_print_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "relu(" in loaded(run("show", "relu.onnx", "--json"))["ir"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("INLAID_CACHE", raising=False)
-    assert loaded(run("cache", "clear", "--json")) == {"removed": {"objects": 0, "models": 0, "packages": 0}}
+    assert loaded(run("cache", "clear", "--json")) == {"removed": {"objects": 0, "models": 0, "packages": 0, "hashes": 0}}
     made = loaded(run("new-plugin", "acme", "-o", str(tmp_path / "acme"), "--json"))
     assert "src/inlaid_acme/plugin.py" in made["files"]
     assert {row["target"] for row in loaded(run("targets", "--json"))} >= {"reference"}

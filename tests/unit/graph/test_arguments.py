@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,18 @@ def of(dtype: str, *shape: int) -> Expr:
 
 
 X = of("float32", 2, 3)
+IMAGE = of("float32", 1, 1, 3, 3)
+
+
+@dataclass(frozen=True)
+class Picked(inlaid.Attrs):
+    """Attributes of other forms than those of Inlaid's own operators."""
+
+    range: tuple[int, int]
+    by: str | int = 0
+
+
+PICK = inlaid.Operator("pick", lambda attrs, x: x, Picked, inputs=("x",))
 
 
 # --- scalars and arrays -----------------------------------------------------------------------------------------------
@@ -89,6 +102,12 @@ def test_negative_axes_count_from_the_last(axis: int) -> None:
         (lambda: ops.relu(X, slope=1), r"expected an operand or an attribute, got 'slope' \(operator relu\); call it as relu\(x\)"),
         (lambda: ops.cast(X, dtype=np.float32), r"attribute 'dtype' must be str, got <class 'numpy.float32'> \(operator cast\)"),
         (lambda: ops.transpose(X, perm=(0, "b")), r"attribute 'perm' must be tuple\[int, ...\]"),
+        (lambda: ops.conv(IMAGE, IMAGE, pads=1), r"attribute 'pads' must be tuple\[Dim, ...\], got 1 \(operator conv\); call it"),
+        (lambda: ops.reshape(X, shape=6), r"attribute 'shape' must be tuple\[Dim, ...\], got 6 \(operator reshape\)"),
+        (lambda: ops.reshape(X, shape=("a", 3)), r"attribute 'shape' must be tuple\[Dim, ...\], got \('a', 3\)"),
+        (lambda: PICK(X, range=3), r"attribute 'range' must be tuple\[int, int\], got 3 \(operator pick\)"),
+        (lambda: PICK(X, range=(1, 2, 3)), r"attribute 'range' must be tuple\[int, int\], got \(1, 2, 3\)"),
+        (lambda: PICK(X, range=(1, 2), by=None), r"attribute 'by' must be str \| int, got None"),
         (lambda: ops.add(X), r"expected 2 operands, got 1 \(operator add\)"),
         (lambda: ops.add(X, a=X), r"operand 'a' is given by position and by keyword \(operator add\)"),
         (lambda: ops.layer_norm(X, bias=X, axis=1), r"operand 'scale' is missing before 'bias' \(operator layer_norm\)"),

@@ -61,8 +61,16 @@ def test_modules_that_are_malformed(model: Callable[[], Any], message: str) -> N
         (lambda: inlaid.tuple_([X, 1]), "field 1 must be an expression, got int; make constants with inlaid.constant"),
         (lambda: inlaid.call(IDENTITY, [1]), "argument 0 must be an expression, got int"),
         (lambda: inlaid.function([ops.relu(X)], X), "parameters must be variables, got .*; make them with inlaid.var"),
-        (lambda: inlaid.function([X], 3), "body 0 must be an expression, got int"),
+        (lambda: inlaid.function([X], 3), "the body must be an expression, got int"),
+        (lambda: inlaid.function([X], [X]), r"the body must be an expression, got list; return several values with inlaid\.tuple_"),
+        (lambda: inlaid.function(X, OTHER, X + OTHER), r"expected a list of .*, got more; call inlaid\.function\(\[x, y\], body\)"),
+        (lambda: inlaid.function(X, X, X, X + X), "expected a list of parameters and a body, got more"),
+        (lambda: inlaid.tuple_(X, OTHER), r"expected a list of fields, got %x: .*; call it as inlaid\.tuple_\(\[x, y\]\)"),
+        (lambda: inlaid.call(IDENTITY, X), r"expected a list of arguments, got %x: .*; call it as inlaid\.call\(f, \[x, y\]\)"),
         (lambda: inlaid.var("x", "float32"), "expected a type or a shape for %x, got 'float32'"),
+        (lambda: inlaid.var("x", (-1, 3)), "an extent must be an integer >= 0, .*, got -1; name an extent that is not known"),
+        (lambda: inlaid.var("x", (2.0, 3)), "an extent must be an integer >= 0, a name or .*, got 2.0"),
+        (lambda: inlaid.var("x", (None, 3)), "an extent must be an integer >= 0, a name or .*, got None"),
     ],
 )
 def test_expressions_that_cannot_be_made(make: Callable[[], Any], message: str) -> None:

@@ -73,6 +73,14 @@ def test_as_many_groups_as_fill_vectors(groups: int, inputs: int, outputs: int, 
     assert groups_of(merge_groups(model(groups, inputs, outputs), CONTEXT)) == left
 
 
+def test_products_over_pixels_are_cheaper_than_zeros() -> None:
+    x = var("x", TensorType((1, 4 * 17, 8, 8), "uint8"))
+    for outputs, left in ((17, 4), (16, 4), (2, 1)):  # for two outputs, data would be packed for little
+        weights = constant(RNG.integers(-9, 10, (4 * outputs, 17, 1, 1)).astype(np.int8))
+        unit = function([x], ops.conv(x, weights, groups=4, out_dtype="int32"))
+        assert groups_of(merge_groups(unit, CONTEXT)) == left
+
+
 def test_bfloat16_is_left_alone() -> None:
     unit = model(4, 6, 6, kind=1)
     assert merge_groups(unit, CONTEXT) is unit

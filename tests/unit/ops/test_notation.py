@@ -53,6 +53,35 @@ def test_unary_and_products() -> None:
     np.testing.assert_allclose(of(lambda x: w.T @ x, np.ascontiguousarray(A[0].T)), w.T @ A[0].T, rtol=1e-5)
 
 
+def test_expressions_have_no_truth_value() -> None:
+    x, y = inlaid.var("x", (2,)), inlaid.var("y", (2,))
+    for test in (lambda: bool(x > 0), lambda: x if x > y else y, lambda: 0 < x < 1, lambda: not x, lambda: max(x, y)):
+        with pytest.raises(TypeInferenceError, match=r"got (<Call less|%x: ).*; branch with inlaid\.if_, select elements with"):
+            test()
+    assert x != y and x in [y, x] and len({x, y}) == 2  # identity
+
+
+def test_shapes_of_expressions() -> None:
+    x = inlaid.var("x", ("n", 3, 4))
+    assert (x @ np.ones((4, 5), np.float32)).shape == (*x.shape[:2], 5)
+    with pytest.raises(TypeInferenceError, match="expected a tensor to take the shape of, got a value of type"):
+        inlaid.tuple_([x]).shape  # noqa: B018
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 12), (4, -1), (2, -1, 6), (-1, 1, 120), [4, 5, 6, -1]])
+def test_one_extent_of_a_new_shape_may_be_left_out(shape: Any) -> None:
+    np.testing.assert_array_equal(of(lambda x: ops.reshape(x, shape=shape), A), A.reshape(shape))
+
+
+def test_a_symbolic_extent_of_a_new_shape_may_be_left_out() -> None:
+    x, n = inlaid.var("x", ("n", 3, 4)), inlaid.SizeVar("n")
+    shapes = ((-1, 12), (-1, 4, 3), (-1,), (2, -1))
+    assert [ops.reshape(x, shape=shape).shape for shape in shapes] == [(n, 12), (n, 4, 3), (n * 12,), (2, n * 6)]
+    for wrong, message in (((-1, -1), "an extent must be an integer >= 0"), ((-1, 0), "the new shape must have 6 elements")):
+        with pytest.raises(TypeInferenceError, match=message):
+            ops.reshape(np.zeros((2, 3)), shape=wrong)
+
+
 def test_the_two_layers_of_a_tutorial() -> None:
     """Relay's first program, as short here."""
     w1, w2 = RNG.standard_normal((8, 16), np.float32), RNG.standard_normal((16, 4), np.float32)

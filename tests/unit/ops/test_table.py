@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from inlaid import ops
@@ -27,3 +29,12 @@ def test_an_unknown_operator_is_an_attribute_error():
     with pytest.raises(AttributeError, match="unknown operator"):
         ops.frobnicate  # noqa: B018
     assert "add" in dir(ops)
+
+
+@pytest.mark.parametrize(
+    ("module", "near"), [("linear", ""), ("pool", r" \(is 'max_pool' meant\?\)"), ("convolution", r" \(is 'conv' meant\?\)")]
+)
+def test_a_module_of_operators_is_no_operator(module, near):
+    with pytest.raises(AttributeError, match=f"unknown operator '{module}'{near}; dir\\(inlaid.ops\\) lists all operators"):
+        getattr(ops, module)
+    assert module not in dir(ops) and importlib.import_module(f"inlaid.ops.{module}").OPERATORS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import inlaid
 from inlaid.errors import InputError
 from inlaid.runtime import Executable
+from inlaid.runtime.arrays import address, put_addresses
+from inlaid.types import dtype
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +61,17 @@ def test_sequences_of_strings_stay_sequences() -> None:
     model = inlaid.compile(onnx.parser.parse_model(text), targets=["reference"])
     parts = [np.array(["a"], object), np.array(["b", "c"], object)]
     assert model.run({"s": parts, "i": np.array(1)})["y"].tolist() == ["b", "c"]
+
+
+def test_addresses_are_those_of_the_array_interface() -> None:
+    fixed = np.arange(6, dtype=np.float32)
+    fixed.flags.writeable = False
+    arrays = [
+        fixed, fixed[2:], np.array(4), np.empty((5, 0)), np.zeros(3, dtype("bfloat16").numpy), np.zeros(2, bool),
+        np.ones((2, 3)).view(np.matrix), np.array(["a", None], object),
+    ]  # fmt: skip
+    pointers = (ctypes.c_void_p * len(arrays))()
+    put_addresses(pointers, arrays)
+    expected = [array.__array_interface__["data"][0] for array in arrays]
+    assert list(pointers) == expected
+    assert list(map(address, arrays)) == expected

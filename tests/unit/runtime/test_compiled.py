@@ -21,7 +21,7 @@ from inlaid import runtime
 from inlaid.api import Compiled, compile_file
 from inlaid.cache import SWITCH, caches
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.compiled import recipe
+from inlaid.runtime.compiled import Kept, recipe
 from inlaid.settings import Settings
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -151,10 +151,13 @@ def test_damaged_packages_are_replaced(folder: Path) -> None:
         np.testing.assert_array_equal(product(found), X @ WEIGHTS)
 
 
-@pytest.mark.parametrize("record", [b"", b"[]", b"{}", b'{"package": 3, "files": {}}', b'{"package": "../x", "files": {}}'])
+@pytest.mark.parametrize(
+    "record", [b"", b"[]", b"{}", b'{"files": 3}', b'{"files": {}, "regions": [[]], "checksum": 0, "weight_bytes": 0}']
+)
 def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> None:
     compiled(folder / "model.onnx")
-    made = recipe(folder / "model.onnx", ["reference"], {"dims": {}, **asdict(Settings())}, default_registry())
+    asked = {"dims": {}, **asdict(Settings())}
+    made = recipe(folder / "model.onnx", ["reference"], asked, default_registry(), caches())
     assert made is not None and caches().models.get(made.key) is not None
     caches().models.put(made.key, record)
     assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
@@ -171,19 +174,26 @@ def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
     np.testing.assert_array_equal(value, X @ WEIGHTS)
 
 
-def test_a_package_that_another_process_takes_away_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between keeping it and reading it back."""
+def test_a_package_that_another_process_takes_away_stays_usable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = runtime.compiled.keep
 
-    def keep_and_lose(*arguments: Any) -> Path | None:
-        path = kept(*arguments)
+    def keep_and_lose(*arguments: Any) -> Kept | None:
+        found = kept(*arguments)
         caches().packages.clear()
-        return path
+        return found
 
     monkeypatch.setattr(runtime.compiled, "keep", keep_and_lose)
     found, known = compiled(folder / "model.onnx")
-    assert not known and found.file is None
+    assert not known and found.file is not None and not found.file.exists()
     np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+    assert not compiled(folder / "model.onnx")[1]
+
+
+def test_facts_are_known_before_the_package_is_read(folder: Path) -> None:
+    first, again = compiled(folder / "model.onnx")[0], compiled(folder / "model.onnx")[0]
+    fresh, _ = compiled(folder / "model.onnx", cache=False)
+    assert first.regions == again.regions == fresh.regions and [region.target for region in again.regions] == ["reference"]
+    assert first.weight_bytes == again.weight_bytes == fresh.weight_bytes == again.package.weight_bytes == WEIGHTS.nbytes
 
 
 def test_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +225,7 @@ def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
 
     registry = PluginRegistry.discover([Entry()])  # type: ignore[list-item]
     assert registry.fingerprint is None and default_registry().fingerprint is not None
-    assert recipe(folder / "model.onnx", [], {}, registry) is None
+    assert recipe(folder / "model.onnx", [], {}, registry, caches()) is None
 
 
 def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:
@@ -237,9 +247,20 @@ def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:
         from inlaid.cli import main
         main(["compile", sys.argv[1], "-o", sys.argv[2]])
     """)
+    command = """
+        import sys
+        from inlaid.cli import main
+        try:
+            main(["compile", sys.argv[1], "-o", sys.argv[2]])
+        finally:
+            heavy = {"numpy", "onnx", "rich", "llvmlite.binding"} & sys.modules.keys()
+            assert not heavy, heavy
+    """
     out = str(folder / "out.inlaid")
     subprocess.run([sys.executable, "-W", "error", "-c", code, str(folder / "model.onnx"), out], check=True, timeout=120)
     assert (folder / "out.inlaid").stat().st_size > 0
+    again = [sys.executable, "-c", textwrap.dedent(command), str(folder / "model.onnx"), out]
+    assert "AssertionError" not in subprocess.run(again, check=True, timeout=120, capture_output=True, text=True).stderr
 
 
 def test_many_processes_at_once(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from inlaid import arith, ops
@@ -195,6 +195,42 @@ def conv(pair, n, c, o, k, stride, pad, width, after, groups=1):
 def test_convolutions_compute_the_same(pair, n, c, o, k, stride, pad, width, after, threads):
     offer, _ = check(DotConvRule(), conv(pair, n, c, o, k, stride, pad, width, after), {1}, threads)
     assert offer.layouts[-1] == Layout(((1, 4),))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(PAIRS), st.integers(1, 2), st.integers(2, 3), st.integers(2, 9), st.sampled_from([1, 2, 3, 4, 5, 7]),
+    st.integers(2, 11), st.booleans(), st.integers(1, 2),
+)  # fmt: skip
+def test_groups_that_fill_no_vectors_are_products_over_pixels(pair, n, groups, c, o, width, after, threads):
+    assume(o % 4 or c % pair[3])
+    program = conv(pair, n, groups * c, groups * o, 1, 1, 0, width, after, groups)
+    offer, _ = check(DotMatmulRule(), program, {1}, threads)
+    assert set(offer.layouts) == {ROW_MAJOR}
+
+
+def test_products_over_pixels_take_scales_by_channel_and_their_own_data():
+    types = TensorType((2, 15, 3, 5), "uint8"), TensorType((15, 5, 1, 1), "int8"), TensorType((15,), "float32")
+    x, w, scale = (graph.var(name, of) for name, of in zip(("x", "w", "scale"), types, strict=True))
+    y = ops.conv(x, w, groups=3, out_dtype="int32")
+    y = ops.maximum(ops.requantize(y, scale, graph.constant(np.array(3, np.uint8)), dtype="uint8", axis=1), x)
+    check(DotMatmulRule(), build(KernelSource("kernel", (x, w, scale), y)), {1, 2})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "size", "stride", "width", "groups"),
+    [
+        (8, 1, 1, 8, 2),  # a group fills vectors
+        (6, 3, 1, 8, 2),  # windows
+        (6, 1, 2, 8, 2),  # pixels that are not adjacent
+        (6, 1, 1, 0, 2),  # fewer pixels than lanes
+        (6, 1, 1, 8, 1),
+    ],
+)
+def test_other_convolutions_are_no_products_over_pixels(outputs, size, stride, width, groups):
+    program = conv(PAIRS[0], 1, 4 * groups, outputs, size, stride, 0, width, False, groups)
+    facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
+    assert DotMatmulRule().offer(program, context(), facts) is None
 
 
 @settings(max_examples=20, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,10 @@ N, M = SizeVar("n"), SizeVar("m")
 def test_equal_extents_are_equal_types() -> None:
     assert TensorType(((N + 1) + 1 + -2, N - N + 3), "float32") == TensorType((N, 3), "float32")
     assert TensorType((N + (M - N),), "float32").shape == (M,)
+
+
+def test_an_extent_may_be_an_integer_of_numpy() -> None:
+    assert [type(dim) for dim in TensorType((np.int64(2), np.uint8(3)), "float32").shape] == [int, int]
 
 
 def test_extents_stay_short_along_a_chain_of_windows() -> None:

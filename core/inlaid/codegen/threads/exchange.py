@@ -9,7 +9,7 @@ from inlaid import arith
 from inlaid.codegen.threads.indices import flat_index
 from inlaid.errors import Unsupported
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import touches
+from inlaid.tensor.analysis.footprint import Uses
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.races import variable_bounds
 from inlaid.tensor.transform.lower_blocks import joined, mapped
@@ -152,7 +152,7 @@ class _Exchange:
             case ir.Seq() | ir.Alloc():
                 return mapped(stmt, lambda part: self._stmt(part, guard))
         for buffer in self._registers:
-            if touches(stmt, buffer):
+            if buffer in Uses().of(stmt):
                 raise self._refused(buffer, f"expected only stores and loads, found {type(stmt).__name__}")
         return stmt
 

@@ -285,14 +285,15 @@ class _Reader:
         found = tensor.Quantization()
         if found is None or not self._count(found.ScaleLength()):
             return None
-        scale = np.array([found.Scale(index) for index in range(found.ScaleLength())], np.float32)
-        points = [found.ZeroPoint(index) for index in range(self._count(found.ZeroPointLength()))] or [0] * len(scale)
+        scale = np.array(found.ScaleAsNumpy(), np.float32)
+        given = self._count(found.ZeroPointLength()) > 0
+        points = np.array(found.ZeroPointAsNumpy(), np.int64) if given else np.zeros(len(scale), np.int64)
         axis = found.QuantizedDimension()
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
             raise ValueError(f"tensor {name} must have finite scales >= 0, as many zero points, and a valid axis")
-        if element.kind in ("int", "uint") and not all(element.limits[0] <= point <= element.limits[1] for point in points):
+        if element.kind in ("int", "uint") and not np.all((points >= element.limits[0]) & (points <= element.limits[1])):
             raise ValueError(f"the zero point of tensor {name} must be in the range of {element}")
-        return Quantisation(scale, np.array(points, np.int64), axis)
+        return Quantisation(scale, points, axis)
 
 
 def _unpacked(raw: Array, shape: tuple[int, ...]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from inlaid import arith
@@ -57,40 +57,51 @@ def with_footprint(block: ir.Block) -> ir.Block:
     return replace(block, reads=reads(block.body, written), writes=written)
 
 
+class Uses:
+    """The buffers that statements access, memoised by statement. The statements must have no blocks."""
+
+    def __init__(self) -> None:
+        self._known: dict[ir.Stmt, frozenset[ir.Buffer]] = {}
+
+    def of(self, stmt: ir.Stmt) -> frozenset[ir.Buffer]:
+        """Return the buffers that a statement and its substatements access. Hints count as accesses."""
+        found = self._known.get(stmt)
+        if found is None:
+            own = {load.buffer for load in ir.walk_exprs(*values_of(stmt)) if isinstance(load, ir.Load)}
+            if isinstance(stmt, ir.Store):
+                own.add(stmt.buffer)
+            elif isinstance(stmt, ir.Intrinsic):
+                own.update(region.buffer for region in stmt.regions)
+            found = self._known[stmt] = frozenset(own).union(*map(self.of, ir.substatements(stmt)))
+        return found
+
+    def boxes(self, stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+        """Return the boxes of a buffer that a statement reads, and the boxes that it writes."""
+        read: dict[Box, None] = {}
+        written: dict[Box, None] = {}
+        around: Ranges = {}
+        analyzer = arith.Analyzer(around)
+        boxes: dict[tuple[arith.Expr, ...], Box] = {}
+        for node, ranges in _leaves(stmt, around, lambda part: buffer in self.of(part)):
+            if ranges is not around:
+                around, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
+            loads = (load for load in ir.walk_exprs(*values_of(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
+            places = [(load.indices, read) for load in loads]
+            if isinstance(node, ir.Store) and node.buffer is buffer:
+                places.append((node.indices, written))
+            for indices, found in places:
+                if indices not in boxes:
+                    boxes[indices] = _box(indices, buffer, ranges, analyzer)
+                found[boxes[indices]] = None
+            for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
+                for region in _of_intrinsic(node, access, ranges, analyzer, buffer):
+                    found[region.ranges] = None
+        return tuple(read), tuple(written)
+
+
 def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     """Return the boxes of one buffer that a statement reads, and the boxes that it writes. The statement must have no blocks."""
-    read: dict[Box, None] = {}
-    written: dict[Box, None] = {}
-    around: Ranges = {}
-    analyzer = arith.Analyzer(around)
-    boxes: dict[tuple[arith.Expr, ...], Box] = {}
-    for node, ranges in _leaves(stmt, around):
-        if ranges is not around:
-            around, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
-        loads = (load for load in ir.walk_exprs(*values_of(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
-        places = [(load.indices, read) for load in loads]
-        if isinstance(node, ir.Store) and node.buffer is buffer:
-            places.append((node.indices, written))
-        for indices, found in places:
-            if indices not in boxes:
-                boxes[indices] = _box(indices, buffer, ranges, analyzer)
-            found[boxes[indices]] = None
-        for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
-            for region in _of_intrinsic(node, access, ranges, analyzer, buffer):
-                found[region.ranges] = None
-    return tuple(read), tuple(written)
-
-
-def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Test whether a statement reads or writes a buffer. The statement must have no blocks."""
-    for node in ir.walk_stmts(stmt):
-        if isinstance(node, ir.Store) and node.buffer is buffer:
-            return True
-        if isinstance(node, ir.Intrinsic) and any(region.buffer is buffer for region in node.regions):
-            return True
-        if any(isinstance(load, ir.Load) and load.buffer is buffer for load in ir.walk_exprs(*values_of(node))):
-            return True
-    return False
+    return Uses().boxes(stmt, buffer)
 
 
 def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
@@ -160,39 +171,43 @@ def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> ari
     return arith.substitute(expr, dict(mapping.items()))
 
 
-def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
-    """Iterate over the value expressions of a statement, except those of its substatements. Payloads of checked indices count."""
+def values_of(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
+    """Return the value expressions of a statement, except those of its substatements. Payloads of checked indices count."""
+    values: tuple[ir.Expr, ...] = ()
     indices: tuple[arith.Expr, ...] = ()
-    match stmt:
-        case ir.Store(value=value):
-            yield value
-            indices = stmt.indices
-        case ir.If(condition=value) | ir.While(condition=value) | ir.Let(value=value):
-            yield value
-        case ir.Intrinsic(args=args):
-            yield from args
-            indices = tuple(part for region in stmt.regions for pair in region.ranges for part in pair)
-        case ir.For(extent=extent):
-            indices = (extent,)
-        case ir.Block(bindings=bindings, predicate=predicate):
-            indices = (*bindings, predicate)
-    for index in indices:
-        if arith.reads_data(index):
-            yield from ir.payloads(index)
+    if isinstance(stmt, ir.Store):  # hot path: `match` is slow
+        values, indices = (stmt.value,), stmt.indices
+    elif isinstance(stmt, ir.For):
+        indices = (stmt.extent,)
+    elif isinstance(stmt, ir.Intrinsic):
+        values, indices = stmt.args, tuple(part for region in stmt.regions for pair in region.ranges for part in pair)
+    elif isinstance(stmt, (ir.If, ir.While)):
+        values = (stmt.condition,)
+    elif isinstance(stmt, ir.Let):
+        values = (stmt.value,)
+    elif isinstance(stmt, ir.Block):
+        indices = (*stmt.bindings, stmt.predicate)
+    if any(map(arith.reads_data, indices)):
+        values = (*values, *(value for index in indices for value in ir.payloads(index)))
+    return values
 
 
-def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
-    """Iterate over a statement and its substatements, each with the ranges of the loops around it. Blocks are not entered."""
-    yield stmt, ranges
-    match stmt:
-        case ir.Block():
-            return
-        case ir.For(var=var, extent=extent):
-            ranges = {**ranges, var: (arith.ZERO, extent - 1)}
-        case ir.Let(var=var, bounds=bounds) if bounds is not None:
-            ranges = {**ranges, var: bounds}
-    for part in ir.substatements(stmt):
-        yield from _leaves(part, ranges)
+def _leaves(
+    stmt: ir.Stmt, ranges: Ranges, enters: Callable[[ir.Stmt], bool] = lambda part: True
+) -> Iterator[tuple[ir.Stmt, Ranges]]:
+    """Iterate over a statement and its substatements, each with the ranges of the loops around it. Blocks are not entered, nor
+    substatements for which `enters` returns False."""
+    stack = [(stmt, ranges)]
+    while stack:
+        stmt, ranges = stack.pop()
+        yield stmt, ranges
+        if isinstance(stmt, ir.Block):
+            continue
+        if isinstance(stmt, ir.For):
+            ranges = {**ranges, stmt.var: (arith.ZERO, stmt.extent - 1)}
+        elif isinstance(stmt, ir.Let) and stmt.bounds is not None:
+            ranges = {**ranges, stmt.var: stmt.bounds}
+        stack += [(part, ranges) for part in reversed(ir.substatements(stmt)) if enters(part)]
 
 
 def _of_intrinsic(

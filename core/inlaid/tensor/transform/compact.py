@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import Box, accesses_of, touched, touches
+from inlaid.tensor.analysis.footprint import Box, Uses, accesses_of
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
@@ -26,21 +26,25 @@ def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
 
 def compact(stmt: ir.Stmt) -> ir.Stmt:
     """Compact the allocations in a statement, as `compact_buffers` does."""
+    return _compact(stmt, Uses())
+
+
+def _compact(stmt: ir.Stmt, uses: Uses) -> ir.Stmt:
     match stmt:
         case ir.Alloc(buffer=buffer, body=body):
-            inner = compact(body)
-            return _sink(buffer, inner) if touches(inner, buffer) else inner
+            inner = _compact(body, uses)
+            return _sink(buffer, inner, uses) if buffer in uses.of(inner) else inner
         case ir.For(body=body) | ir.Let(body=body) | ir.While(body=body):
-            inner = compact(body)
+            inner = _compact(body, uses)
             return stmt if inner is body else replace(stmt, body=inner)
         case ir.If(condition=condition, then=then, otherwise=otherwise):
-            return ir.If(condition, compact(then), None if otherwise is None else compact(otherwise))
+            return ir.If(condition, _compact(then, uses), None if otherwise is None else _compact(otherwise, uses))
         case ir.Seq(stmts=stmts):
-            return ir.Seq(tuple(map(compact, stmts)))
+            return ir.Seq(tuple(_compact(item, uses) for item in stmts))
     return stmt
 
 
-def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
+def _sink(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
     """Move the allocation as deep into `body` as all uses allow. In a memory scope, it also excludes the statements before the
     first use and after the last, since these may become separate kernels.
 
@@ -48,20 +52,20 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
     over."""
     match body:
         case ir.Seq(stmts=stmts):
-            users = [index for index, item in enumerate(stmts) if touches(item, buffer)]
+            users = [index for index, item in enumerate(stmts) if buffer in uses.of(item)]
             if len(users) == 1:
                 index = users[0]
-                return ir.Seq((*stmts[:index], _sink(buffer, stmts[index]), *stmts[index + 1 :]))
+                return ir.Seq((*stmts[:index], _sink(buffer, stmts[index], uses), *stmts[index + 1 :]))
             first, end = users[0], users[-1] + 1
             if buffer.scope not in ("", "register") and end - first < len(stmts):
-                return ir.Seq((*stmts[:first], _shrunk(buffer, ir.Seq(stmts[first:end])), *stmts[end:]))
-        case ir.For(body=inner, kind=kind) if kind is not ir.ForKind.VECTORIZED and _starts_afresh(inner, buffer):
-            sunk = _sink(buffer, inner)
+                return ir.Seq((*stmts[:first], _shrunk(buffer, ir.Seq(stmts[first:end]), uses), *stmts[end:]))
+        case ir.For(body=inner, kind=kind) if kind is not ir.ForKind.VECTORIZED and _starts_afresh(inner, buffer, uses):
+            sunk = _sink(buffer, inner, uses)
             if not (kind is ir.ForKind.THREAD and buffer.scope == "" and _spans_threads(sunk, buffer)):
                 return replace(body, body=sunk)
         case ir.Alloc(buffer=other, body=inner):
-            return ir.Alloc(other, _sink(buffer, inner))
-    return _shrunk(buffer, body)
+            return ir.Alloc(other, _sink(buffer, inner, uses))
+    return _shrunk(buffer, body, uses)
 
 
 def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
@@ -70,11 +74,11 @@ def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     return any(isinstance(node, ir.For) and node.over_threads for alloc in found for node in ir.walk_stmts(alloc.body))
 
 
-def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer, uses: Uses) -> bool:
     """Test whether a statement writes each element of a buffer before it reads it."""
-    if not _writes_first(stmt, buffer):  # cheaper than the boxes
+    if not _writes_first(stmt, buffer, uses):  # cheaper than the boxes
         return False
-    read, written = touched(stmt, buffer)
+    read, written = uses.boxes(stmt, buffer)
     for axis in range(len(buffer.shape)):
         own, every = _union(written, axis), _union((*written, *read), axis)
         if own is None or every is None or own[1] != every[1] or arith.simplify(own[0] - every[0]) != arith.ZERO:
@@ -82,24 +86,24 @@ def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     return True
 
 
-def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer, uses: Uses) -> bool:
     """Test whether the first use of a buffer in a statement is an unconditional store that does not read the buffer."""
     match stmt:
         case ir.Seq(stmts=stmts):
-            first = next((item for item in stmts if touches(item, buffer)), None)
-            return first is not None and _writes_first(first, buffer)
+            first = next((item for item in stmts if buffer in uses.of(item)), None)
+            return first is not None and _writes_first(first, buffer, uses)
         case ir.For(body=body) | ir.Alloc(body=body):
-            return _writes_first(body, buffer)
+            return _writes_first(body, buffer, uses)
         case ir.Let(body=body):
-            return all(region.buffer is not buffer for region, _ in accesses_of(stmt)) and _writes_first(body, buffer)
+            return all(region.buffer is not buffer for region, _ in accesses_of(stmt)) and _writes_first(body, buffer, uses)
         case ir.Store(buffer=target, value=value):
             reads = any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(value))
             return target is buffer and not reads
     return False
 
 
-def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
-    read, written = touched(body, buffer)
+def _shrunk(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
+    read, written = uses.boxes(body, buffer)
     boxes = (*written, *read)
     if not boxes or not buffer.shape:
         return ir.Alloc(buffer, body)
@@ -130,7 +134,7 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
         return ir.Region(small, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
 
     def store(node: ir.Stmt) -> ir.Stmt | None:
-        if isinstance(node, ir.Intrinsic):
+        if isinstance(node, ir.Intrinsic) and any(item.buffer is buffer for item in node.regions):
             return replace(node, regions=tuple(map(region, node.regions)))
         return ir.Store(small, moved(node.indices), node.value) if isinstance(node, ir.Store) and node.buffer is buffer else None
 

@@ -2,8 +2,8 @@
 
 An element's offset in either buffer is a sum over dimensions of a stride times an index. Dimensions contiguous in both buffers are
 merged. If both buffers have the same innermost dimension, rows are copied. Otherwise tiles ("squares") of the two innermost
-dimensions are copied, one target vector per source column, so that whole cache lines are read and written. Axes split into blocks
-have static extents; all other axes may be symbolic.
+dimensions are copied, one target vector per source column, so that whole cache lines are read and written. Two source rows that
+alternate in the target are interleaved. Axes split into blocks have static extents; all other axes may be symbolic.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from inlaid.types import DType, Layout
 
 SQUARE = 16
 """Maximum side of a square, in elements: with 4-byte elements a side is a cache line, and 16 vectors are half of 32 registers."""
+PAIR = 2
+"""Extent of an innermost target dimension that is interleaved: vectors of the source are stored as alternating elements."""
 SMALLEST = 4
 """Minimum side of a square. Smaller squares are not worth the code."""
 LINE = 64
@@ -195,9 +197,12 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: 
         return [_nest(dims, {}, a, b, read, write, threads)]
     limit = LINE // a.dtype.bytes
     side = min(_side(dims[row].extent, limit), _side(dims[column].extent, limit), limit if row == column else min(limit, SQUARE))
+    sides = {row: side, column: side}
+    if dims[row].extent == dims[column].target == PAIR:
+        sides = {column: (side := min(_side(dims[column].extent, limit), limit)), row: PAIR}
     if side < SMALLEST:
         return [_nest(dims, {}, a, b, read, write, threads)]
-    for place in dict.fromkeys((row, column)):
+    for place, side in sides.items():
         extent = dims[place].extent
         whole = arith.unwrap(arith.simplify(extent // side * arith.wrap(side)))
         rest = arith.unwrap(arith.simplify(extent % arith.wrap(side)))
@@ -212,7 +217,7 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: 
             if not tail:
                 return [*first, ir.Store(b, (arith.wrap(to),), ir.load(a, (arith.wrap(from_),)))]
             return [*first, *_nests(tail, a, b, from_, to, 1)]
-    return [_nest(dims, {row: side, column: side}, a, b, read, write, threads)]
+    return [_nest(dims, sides, a, b, read, write, threads)]
 
 
 def _side(extent: Dim, limit: int) -> int:
@@ -225,14 +230,14 @@ def _side(extent: Dim, limit: int) -> int:
 
 
 def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> ir.Stmt:
-    """Build loops over all dimensions, in squares if `sides` has one, around the copy of a square, row or element."""
+    """Build loops around the copy of an element or of vectors. `sides` has the number of lanes of a dimension, then of vectors."""
     from_, to = arith.wrap(read), arith.wrap(write)
     loops: list[tuple[arith.Var, Dim]] = []
     inner: list[tuple[arith.Var, Dim]] = []
     for place, dim in enumerate(dims):
         side = sides.get(place, 1)
         count = arith.unwrap(arith.simplify(dim.extent // arith.wrap(side)))
-        patch = _patch(count, threads) if len(sides) == 2 and place in sides else 1
+        patch = _patch(count, threads) if len(set(sides.values())) == 1 < len(sides) and place in sides else 1
         outer = arith.Var(f"i{len(loops) + len(inner)}")
         patches = arith.unwrap(arith.simplify(arith.ceildiv(count, patch)))
         if patches != 1:
@@ -247,10 +252,10 @@ def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buff
             from_, to = from_ + variable * (dim.source * arith.wrap(side)), to + variable * (dim.target * arith.wrap(side))
     stores: list[ir.Stmt] = []
     lane = arith.Var("lane")
-    side = max(sides.values(), default=1)
-    lanes, columns = (lane, side if len(sides) == 2 else 1) if sides else (arith.ZERO, 1)
-    row = next((dims[place] for place in sides if dims[place].target == 1), Dimension(1, 0, 0))
-    column = next((dims[place] for place in sides if dims[place].source == 1), row)
+    side, *others = sides.values() or (1,)
+    lanes, columns = lane if sides else arith.ZERO, others[0] if others else 1
+    row, *numbered = [dims[place] for place in sides] or [Dimension(1, 0, 0)]
+    column = numbered[0] if numbered else row
     for number in range(columns):
         value = ir.load(a, (from_ + lanes * row.source + arith.mul(number, column.source),))
         stores.append(ir.Store(b, (to + lanes * row.target + arith.mul(number, column.target),), value))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.keys import structural_key
+from inlaid.tensor.analysis.keys import parameter_types, structural_key
 from inlaid.tensor.analysis.ranges import INT32
 from inlaid.tensor.transform.rewrite import Rewriter
 
@@ -28,11 +28,18 @@ def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
     """Group programs that differ only in signed integers, in the order of the groups' first members. At most `most` integers may
     differ in a group: constants in values, or arguments of intrinsics (zero points, multipliers, shifts). Shapes, extents and
     indices are equal, so the loops run as fast as before. Takes time linear in the total size of the programs."""
-    groups: dict[str, list[tuple[int, _Opened]]] = {}
+    alike: dict[object, list[int]] = {}
     for number, program in enumerate(programs):
-        opened = _Opened(program)
-        groups.setdefault(structural_key(opened.program), []).append((number, opened))
+        alike.setdefault(parameter_types(program), []).append(number)
+    groups: dict[object, list[tuple[int, _Opened]]] = {}
     found: list[General] = []
+    for numbers in alike.values():
+        if len(numbers) == 1:
+            found.append(General(programs[numbers[0]], {numbers[0]: ()}))
+            continue
+        for number in numbers:
+            opened = _Opened(programs[number])
+            groups.setdefault(structural_key(opened.program), []).append((number, opened))
     for group in groups.values():
         columns = list(zip(*(opened.values for _, opened in group), strict=True))
         different = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))

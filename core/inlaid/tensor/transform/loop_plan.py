@@ -67,21 +67,31 @@ class Tape:
         self.sizes = {number: _bytes(buffer) for buffer, number in self.buffers.items()}
         self.written = {number for number, _ in self.outputs if number in self.sizes}
         self.segments = [self._segment(*step) for step in _steps(program.body, {})]
+        self.operands = [tuple(touch for touch in each.touches if touch.number not in self.written) for each in self.segments]
+        self._touches = {
+            number: [[touch for touch in each.touches if touch.number == number] for each in self.segments] for number in self.sizes
+        }
         self._later = {number: self._suffixes(number) for number in self.sizes}
+
+    def touches(self, number: int, segment: int) -> Sequence[ByteAccess]:
+        """Return the accesses of a segment to a passed buffer."""
+        return self._touches[number][segment]
 
     def first_touched(self, number: int, segment: int, at: int) -> float:
         """Return the first byte of a buffer that is accessed in or after step `at` of a segment; infinity if none is accessed."""
         if segment == len(self.segments):
             return math.inf
-        here = self.segments[segment]
-        found = [touch.lowest(at, here.count) for touch in here.touches if touch.number == number]
-        return min([*found, self._later[number][segment + 1]])
+        found = self._later[number][segment + 1]
+        for touch in self._touches[number][segment]:  # hot path: called for every step of every member
+            first = touch.low + touch.step * (at if touch.step >= 0 else self.segments[segment].count - 1)
+            if first < found:
+                found = first
+        return found if found > 0 else 0
 
     def _suffixes(self, number: int) -> list[float]:
         lowest = [math.inf]
-        for segment in reversed(self.segments):
-            found = [touch.lowest(0, segment.count) for touch in segment.touches if touch.number == number]
-            lowest.append(min([*found, lowest[-1]]))
+        for segment, touches in zip(reversed(self.segments), reversed(self._touches[number]), strict=True):
+            lowest.append(min([*(touch.lowest(0, segment.count) for touch in touches), lowest[-1]]))
         return lowest[::-1]
 
     def _segment(self, stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Segment:
@@ -161,10 +171,8 @@ class _Walk:
 
     def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
         """Iterate over the buffers that a piece reads, each with the end of the bytes read."""
-        tape = self._tapes[piece.tape]
-        for touch in tape.segments[piece.segment].touches:
-            if touch.number not in tape.written:
-                yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
+        for touch in self._tapes[piece.tape].operands[piece.segment]:
+            yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
 
     def _pass(self, piece: Piece) -> None:
         """Advance a member past a piece."""
@@ -193,8 +201,8 @@ class _Run(_Walk):
         most = here.count - at if wanted is None else self._steps_until(place, *wanted)
         for number, end in self._inputs(Piece(place, segment, at, 1)):
             self._produce(number, end)
-        for touch in here.touches:
-            if touch.number not in self._tapes[place].written and touch.step > 0:
+        for touch in self._tapes[place].operands[segment]:
+            if touch.step > 0:
                 there = self._written(touch.number)
                 if there < self._sizes[touch.number]:
                     most = min(most, (int(there) - touch.high) // touch.step + 1 - at)
@@ -214,13 +222,13 @@ class _Run(_Walk):
     def _steps_until(self, place: int, number: int, end: float) -> int:
         """Return how many steps a member's current segment needs to write a buffer up to byte `end`, at most all that remain."""
         segment, at = self._at[place]
-        here = self._tapes[place].segments[segment]
+        rest = self._tapes[place].segments[segment].count - at
+        touches = self._tapes[place].touches(number, segment)
         most = 1
-        for touch in here.touches:
-            if touch.number == number and touch.low + touch.step * at < end:
-                rest = here.count - at
+        for touch in touches:
+            if touch.low + touch.step * at < end:
                 most = max(most, rest if touch.step <= 0 else min(rest, math.ceil((end - touch.low) / touch.step) - at))
-        return most if any(touch.number == number for touch in here.touches) else here.count - at
+        return most if touches else rest
 
 
 @dataclass(frozen=True)
@@ -390,8 +398,8 @@ def window_of(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | No
     buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
     size = _bytes(buffer)
 
-    def touched(piece: Piece) -> list[ByteAccess]:
-        return [touch for touch in tapes[piece.tape].segments[piece.segment].touches if touch.number == number]
+    def touched(piece: Piece) -> Sequence[ByteAccess]:
+        return users[piece.tape].touches(number, piece.segment) if piece.tape in users else ()
 
     parts = [Piece(track.tape, track.segment, 0, track.step) for track in plan.tracks]
     moved = {touch.step * part.count for part in parts for touch in touched(part)}

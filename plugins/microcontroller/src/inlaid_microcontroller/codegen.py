@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.artifact import Artifact
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_indices import HELPERS, helpers
-from inlaid.codegen.c_kernel import Dialect, prepared, print_kernel
+from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared
 from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
@@ -103,14 +103,8 @@ class MicrocontrollerCodegen(Codegen):
         name = kernel_name(nodes, program.name, (*HELPERS, *function_names()), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         cpu = CPUS[self.options.cpu]
-        printed = print_kernel(
-            program,
-            f"{PREFIX}{name}",
-            Dialect(INDEX, emitters(program, known, cpu), freestanding=True),
-            known,
-            shared,
-            _names(unit, calls),
-        )
+        dialect = Dialect(INDEX, emitters(program, known, cpu), freestanding=True)
+        printed = print_prepared(program, f"{PREFIX}{name}", dialect, known, shared, _names(unit, calls))
         work = work_of(program, costs(cpu))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
 

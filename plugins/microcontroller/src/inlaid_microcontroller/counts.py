@@ -48,7 +48,7 @@ def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
 
 
 class _Count:
-    """Counts loads and stores by buffer. whole: every loop so far has a known extent."""
+    """Counts loads and stores by buffer. whole: every loop so far has a known extent. _inner: counts of intrinsics by operands."""
 
     def __init__(self, costs: Callable[[str], Cost], memory: set[ir.Buffer]) -> None:
         self._costs, self._memory = costs, memory
@@ -58,6 +58,7 @@ class _Count:
         self.whole = True
         self._extents: dict[arith.Expr, int] = {}
         self._held: list[arith.Expr] = []
+        self._inner: dict[tuple[ir.Buffer, ...], _Count] = {}
 
     def add(self, stmt: ir.Stmt, times: int, loaded: set[object] | None = None) -> None:
         """Add a statement that runs `times` times. loaded: elements loaded earlier that are still available."""
@@ -117,8 +118,9 @@ class _Count:
         cost = self._costs(stmt.name)
         outputs = cost.semantics.outputs
         params = (*cost.semantics.inputs[: len(stmt.regions) - len(outputs)], *outputs)  # the remaining regions are arguments
-        inner = _Count(self._costs, set(params))
-        inner.add(cost.semantics.body, 1)
+        if (inner := self._inner.get(params)) is None:
+            inner = self._inner[params] = _Count(self._costs, set(params))
+            inner.add(cost.semantics.body, 1)
         self.multiplications += times * inner.multiplications
         for region, param in zip(stmt.regions, params, strict=True):
             each = region.buffer.dtype.bytes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from inlaid.errors import InputError, KernelFault, Unsupported
 from inlaid.plugins import Exported
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
+from inlaid.runtime.package import Package
 from inlaid_microcontroller import naming, templates
 from inlaid_microcontroller.compose import Composed, compose, copy_to_output
 from inlaid_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
@@ -33,15 +35,19 @@ class FirmwareExporter:
     def __init__(self, options: MicrocontrollerOptions) -> None:
         self.options = options
 
-    def export(self, executable: Executable, folder: Path, name: str) -> Exported:
+    def export(self, package: Package, load: Callable[[], Executable], folder: Path, name: str) -> Exported:
         """Write the firmware folder (see `inlaid.plugins.Exporter`). Raises `Unsupported` for a model that does not run completely
         on the controller. Raises `InputError` if a file of that name exists and Inlaid did not write it."""
         name = naming.model(name)
-        composed = whole(executable, name, self.options.cpu)
+        composed = whole(package, name, self.options.cpu)
         source = composed.source
-        given, expected = try_out(executable)
-        code = {**source.files(), **composed.files}
-        manifest = describe(composed, self.options, given, expected, compiled(code, f"{name}_run", self.options.cpu))
+        code = {**source.sources(), **composed.files}
+        with ThreadPoolExecutor(1) as pool:
+            # Meanwhile this machine's compiler compiles the model to try it out.
+            sizes = pool.submit(compiled, code, f"{name}_run", self.options.cpu)
+            given, expected = try_out(load())
+            code |= source.files()
+            manifest = describe(composed, self.options, given, expected, sizes.result())
         texts = {
             **code,
             f"{name}_test.h": templates.test_vector(source, given, expected),
@@ -75,12 +81,11 @@ def _check_ours(path: Path) -> None:
 
 def firmware(executable: Executable, name: str) -> ModelSource:
     """Return the C sources of a model that is one region of this target. Raises the errors of `whole`."""
-    return whole(executable, name, "c99").source
+    return whole(executable.package, name, "c99").source
 
 
-def whole(executable: Executable, name: str, cpu: str) -> Composed:
+def whole(package: Package, name: str, cpu: str) -> Composed:
     """Return the C sources of a model. Raises `Unsupported`, with a source node, if a part does not run on the controller."""
-    package = executable.package
     artifacts = {artifact.symbol: artifact for artifact in package.artifacts}
     nodes = {region.symbol: region.nodes for region in package.program.regions}
     plan: Plan = package.program.plans["main"]

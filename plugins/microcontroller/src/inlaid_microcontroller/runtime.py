@@ -24,7 +24,7 @@ from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.unit import decode, fast_start
 
 NAME = "model"
-FLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")
+FLAGS = ("-std=c99", "-O0", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")
 ENTRY = "inlaid_region"
 
 
@@ -92,8 +92,7 @@ def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
 def _constants(source: ModelSource) -> str:
     """Return declarations of the weights that the caller passes."""
     return "".join(
-        f"static const {kind} *{source.name}_{source.weights[number]};\n"
-        for number, kind in enumerate(map(source.kind, range(len(source.arrays))))
+        f"static const {source.kinds[number]} *{source.name}_{source.weights[number]};\n" for number in range(len(source.arrays))
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -48,7 +51,7 @@ class Port:
 
 class ModelSource:
     """Prints a model of one region. name: prefix of all C identifiers. inputs, outputs: names in the model of the region's inputs
-    and outputs, in order. constants: the region's constants, in order."""
+    and outputs, in order. constants: the region's constants, in order. kinds: C types of the constants' elements, by number."""
 
     def __init__(
         self,
@@ -67,6 +70,8 @@ class ModelSource:
         accessors = {f"{kind}_{port.name}" for kind, ports in (("input", self.inputs), ("output", self.outputs)) for port in ports}
         self.weights = _weight_names(unit, list(constants.values()), accessors)
         self.arrays = list(constants.values())
+        used = [unit.buffers[number] for call in unit.calls for number in call.buffers]
+        self.kinds = {buffer.index: buffer.kind for buffer in reversed(used) if buffer.storage == "constant"}
         self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls)
 
     def _port(self, taken: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
@@ -87,12 +92,11 @@ class ModelSource:
 
     def files(self) -> dict[str, str]:
         """Return the model's files by name."""
-        return {
-            f"{self.name}.h": self.header(),
-            f"{self.name}.c": self.code(),
-            f"{self.name}_weights.h": self.weights_header(),
-            f"{self.name}_weights.c": self.weights_source(),
-        }
+        return {**self.sources(), f"{self.name}_weights.c": self.weights_source()}
+
+    def sources(self) -> dict[str, str]:
+        """Return the files except the definitions of the weights."""
+        return {f"{self.name}.h": self.header(), f"{self.name}.c": self.code(), f"{self.name}_weights.h": self.weights_header()}
 
     def header(self) -> str:
         """Print the header that programs include."""
@@ -208,7 +212,7 @@ struct {name} {{
     def weights_header(self) -> str:
         """Print the declarations of the weights."""
         lines = "".join(
-            f"extern const {self.kind(n)} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
+            f"extern const {self.kinds[n]} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
             for n, array in enumerate(self.arrays)
         )
         return f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n{lines}#endif\n"
@@ -219,13 +223,8 @@ struct {name} {{
         for number, array in enumerate(self.arrays):
             name = f"{self.name}_{self.weights[number]}"
             shape = "x".join(map(str, array.shape)) or "1"
-            parts.append(f"/* {shape} */\nconst {self.kind(number)} {name}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
+            parts.append(f"/* {shape} */\nconst {self.kinds[number]} {name}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n")
         return "\n".join(parts)
-
-    def kind(self, number: int) -> str:
-        """Return the C type of the elements of constant `number`. Constants that are literals in the code have no number."""
-        used = (self.unit.buffers[item] for call in self.unit.calls for item in call.buffers)
-        return next(buffer.kind for buffer in used if buffer.storage == "constant" and buffer.index == number)
 
 
 def _comment(text: str) -> str:
@@ -238,20 +237,24 @@ def numbers(array: Array) -> str:
     """Format the elements of an array as lines of C literals."""
     kind = from_numpy(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1)
-    if kind.is_float and kind.bits >= 32:
-        texts = [_float(float(value), kind.bits) for value in flat]
+    if array.dtype == np.int8:  # there are millions of weights; index -1 is the last item
+        bytes_ = [f" {value}," for value in (*range(128), *range(-128, 0))]
+        texts = [bytes_[value] for value in flat.tolist()]
+    elif kind.is_float and kind.bits >= 32:
+        texts = [f" {_float(value, kind.bits)}," for value in flat.tolist()]
     elif kind.is_float or array.dtype.kind not in "iub":
-        texts = [str(value) for value in flat.view(f"u{array.dtype.itemsize}" if kind.is_float else "i1").tolist()]
+        texts = [f" {value}," for value in flat.view(f"u{array.dtype.itemsize}" if kind.is_float else "i1").tolist()]
     else:
-        texts = [_integer(int(value), kind.bits, kind.kind) for value in flat.tolist()]
+        texts = [f" {_integer(int(value), kind.bits, kind.kind)}," for value in flat.tolist()]
+    texts = texts or [" 0,"]
+    ends = [0, *accumulate(map(len, texts))]
     lines: list[str] = []
-    line = "   "
-    for text in texts or ["0"]:
-        if len(line) + len(text) + 2 > WIDTH:
-            lines.append(line)
-            line = "   "
-        line += f" {text},"
-    return "\n".join([*lines, line])
+    first = 0
+    while first < len(texts):
+        last = bisect_right(ends, ends[first] + WIDTH - 3, first + 2) - 1
+        lines.append(f"   {''.join(texts[first:last])}")
+        first = last
+    return "\n".join(lines)
 
 
 def _integer(value: int, bits: int, kind: str) -> str:
@@ -262,9 +265,9 @@ def _integer(value: int, bits: int, kind: str) -> str:
 
 def _float(value: float, bits: int) -> str:
     suffix = "f" if bits == 32 else ""
-    if np.isnan(value):
+    if math.isnan(value):
         return f"0.0{suffix} / 0.0{suffix}"
-    if np.isinf(value):
+    if math.isinf(value):
         return f"{'-' if value < 0 else ''}1.0{suffix} / 0.0{suffix}"
     return f"{value.hex()}{suffix}"
 

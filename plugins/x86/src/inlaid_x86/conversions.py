@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TypeGuard
 
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, bitcast, cast, const, select, unary
@@ -17,13 +18,13 @@ _UPPER_MAGIC = FLOAT64.magic + float(-(FLOAT64.magic_bits >> 32) % (1 << 32))
 
 def expand_conversions(program: ir.LoopProgram, present: Collection[str]) -> ir.LoopProgram:
     """Expand conversions of float32 and float64 to int64 to arithmetic, on processors on which the arithmetic is faster."""
-    return Rewriter(expr=_expanded).program(program) if "avx2" in present and "avx512dq" not in present else program
+    if "avx2" not in present or "avx512dq" in present or not any(map(_expands, ir.values_in(program.body))):
+        return program
+    return Rewriter(expr=lambda node: to_int64(node.a) if _expands(node) else None).program(program)
 
 
-def _expanded(node: Expr) -> Expr | None:
-    if isinstance(node, ir.Cast) and node.dtype.name == "int64" and node.a.dtype.name in ("float32", "float64"):
-        return to_int64(node.a)
-    return None
+def _expands(node: Expr) -> TypeGuard[ir.Cast]:
+    return isinstance(node, ir.Cast) and node.dtype.name == "int64" and node.a.dtype.name in ("float32", "float64")
 
 
 def to_int64(x: Expr) -> Expr:

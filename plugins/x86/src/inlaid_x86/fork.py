@@ -64,7 +64,7 @@ def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usu
 def _size(value: ir.Expr, sizes: Sizes) -> int:
     """Return the number of operations to compute and store a value."""
     if value not in sizes:
-        sizes[value] = 1 + sum(1 for _ in ir.walk_exprs(value))
+        sizes[value] = 1 + len(list(ir.walk_exprs(value)))
     return sizes[value]
 
 

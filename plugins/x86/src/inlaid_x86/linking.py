@@ -12,7 +12,7 @@ from inlaid_x86.emit import EXPLICIT
 from inlaid_x86.llvm.helpers import helper
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
-from inlaid_x86.options import MACHINE
+from inlaid_x86.pool import MACHINE
 
 X86_64 = Architecture(
     MACHINE,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlaid.artifact.image import Machine
 from inlaid.errors import TargetError
 
 FORMAT = "elf-x86_64"
-MACHINE = Machine(number=62, relative=8, page=4096)
-"""EM_X86_64, R_X86_64_RELATIVE, and the page size of Linux on x86-64."""
 FORMAT_VERSION = 3
 """Artifact format version. The code is an image (`inlaid.artifact.image`) that exports the C-ABI function under the artifact's
 symbol. The version changes with the format and with the layout of the context that code expects."""

@@ -17,9 +17,11 @@ import functools
 import threading
 from pathlib import Path
 
+from inlaid.artifact.image import Machine
 from inlaid.runtime.mapped import Mapped, map_image
-from inlaid_x86.options import MACHINE
 
+MACHINE = Machine(number=62, relative=8, page=4096)
+"""Architecture of images: EM_X86_64, R_X86_64_RELATIVE, and the page size of Linux on x86-64."""
 IMAGE = Path(__file__).with_name("pool.elf")
 """The compiled pool, written by `python -m inlaid_x86.pool_text`."""
 SPINS = 2000

@@ -14,8 +14,8 @@ from inlaid.plugins import Loaded
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
 from inlaid.runtime.mapped import map_image
 from inlaid_x86.cpu import host_features, refusal, remedy, threads
-from inlaid_x86.options import FORMAT, FORMAT_VERSION, MACHINE, X86Options
-from inlaid_x86.pool import pool
+from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
+from inlaid_x86.pool import MACHINE, pool
 
 
 class X86Runtime(HostRuntime):

@@ -77,7 +77,8 @@ def _layer(
     def batch_second(x: Expr) -> Expr:
         return _swapped(x) if batch_first else x
 
-    args = [batch_second(node.input(0)), node.input(1), node.input(2), node.optional(3) or zeros(directions, 2 * gates * hidden)]
+    bias = zeros(directions, 2 * gates * hidden) if node.optional(3) is None else node.input(3)
+    args = [batch_second(node.input(0)), node.input(1), node.input(2), bias]
     for index in range(states):
         state = node.optional(5 + index)
         args.append(zeros(directions, batch, hidden) if state is None else batch_second(state))

@@ -13,7 +13,7 @@ from inlaid.frontends.tflite.fixed import half_up, number, reciprocal, whole_vec
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.fixed_point import scaled
+from inlaid.ops.fixed_point import fixed_points, scaled
 
 SUM_BITS = {8: 20, 16: 15}
 """Fraction bits of sums of stored integers, by their width."""
@@ -44,7 +44,7 @@ def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr],
 
 def _floored(wide: Expr, factors: list[float]) -> Expr:
     """Multiply int32 by a factor below 1. The upper half of the product is rounded, but the right shift truncates."""
-    (multiplier,), (shift,) = ops.fixed_point.fixed_points(factors)
+    (multiplier,), (shift,) = fixed_points(factors)
     high = ops.multiply_fixed(wide, number(int(multiplier)), number(0))
     return ops.shift_right(high, number(-int(shift))) if shift else high
 
@@ -178,7 +178,7 @@ def _div(node: Node) -> Expr:
     if not node.is_stored():
         return node.bounded(ops.div(node.input(0), node.input(1)))
     (a, zero_a), (b, zero_b), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
-    (multiplier,), (shift,) = ops.fixed_point.fixed_points([float(a / (b * result))])
+    (multiplier,), (shift,) = fixed_points([float(a / (b * result))])
     # Functions of one operand are tables. A negative divisor negates both operands.
     dividends = all_values(node.tensor(0).dtype.name).astype(np.int64) - zero_a
     divisors = all_values(node.tensor(1).dtype.name).astype(np.int64) - zero_b

@@ -12,7 +12,7 @@ from inlaid.frontends.tflite.fixed import in_vectors, number, rounded_away
 from inlaid.frontends.tflite.node import Converter, Node, typed
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import expand_dims, squeeze
-from inlaid.ops.fixed_point import scaled
+from inlaid.ops.fixed_point import fixed_points, scaled
 
 VECTOR = 16
 """Channels per iteration of LiteRT's vector code for means."""
@@ -77,7 +77,7 @@ def _mean(node: Node) -> Expr:
     if of.bits == 8 and len(node.shape(0)) == 4 and _axes(node) == (1, 2) and node.options.KeepDims():
         return _mean_of_image(node, count)
     total = ops.sub(_reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32")), number(zero_point * count))
-    (multiplier,), (shift,) = ops.fixed_point.fixed_points([float(scale) / float(result)])
+    (multiplier,), (shift,) = fixed_points([float(scale) / float(result)])
     places = min(count.bit_length() - 1, 32, 31 + int(shift))
     divided = np.array((int(multiplier) << places) // count, np.int32)
     mean = ops.multiply_fixed(total, constant(divided), number(int(shift) - places), rounding="away")

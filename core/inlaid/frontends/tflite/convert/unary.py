@@ -14,7 +14,7 @@ from inlaid.frontends.tflite.fixed import halved, inverse_root, saturate_int16, 
 from inlaid.frontends.tflite.node import Converter, Node, typed
 from inlaid.frontends.tflite.table import all_values, apply_by_table, look_up, precise, real_table
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.fixed_point import scaled
+from inlaid.ops.fixed_point import fixed_points, reduced, scaled
 
 Array = np.ndarray[Any, Any]
 RSQRT_BITS = 20
@@ -77,7 +77,7 @@ def _rsqrt_8(node: Node, x: Expr, factor: float) -> Expr:
     """Compute the reciprocal square root of int8 in integers; 0 gives the maximum."""
     wide = _centred(node, x)
     multiplier, shift = inverse_root(wide)
-    (outer,), (places,) = ops.fixed_point.fixed_points([factor])
+    (outer,), (places,) = fixed_points([factor])
     one, kept = constant(np.ones(256, np.int32)), constant(np.int32(RSQRT_BITS))
     root = ops.multiply_fixed(one, multiplier, ops.add(shift, kept), rounding="away")
     found = ops.multiply_fixed(root, constant(np.array(outer)), constant(np.array(places - RSQRT_BITS)), rounding="away")
@@ -213,8 +213,8 @@ def _hard_swish_8(node: Node) -> Expr:
     """Compute hard swish in 16-bit integers: the value times a multiplier that increases from 0 at -3 to 32767 at 3."""
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
     fine = scale * np.float32(1 / (1 << HARD_SWISH_BITS))
-    multipliers, shifts = ops.fixed_point.fixed_points([float(fine / result), float(fine / np.float32(3 / (1 << 15)))])
-    (to_result, to_rise), _ = ops.fixed_point.reduced(multipliers, shifts)
+    multipliers, shifts = fixed_points([float(fine / result), float(fine / np.float32(3 / (1 << 15)))])
+    (to_result, to_rise), _ = reduced(multipliers, shifts)
     if shifts[0] > 0:
         raise node.error(f"the scale of the result is too small for data with scale {scale}, got {result}")
     value = (all_values(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS

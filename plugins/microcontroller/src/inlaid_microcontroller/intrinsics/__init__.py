@@ -13,7 +13,7 @@ operand range.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from inlaid import arith
@@ -42,16 +42,17 @@ _DSP = "defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED) && !de
 since compilers also define it for processors without 16-bit SIMD."""
 
 
-def _printed(exact: bool) -> Iterator[Printed]:
-    yield from products()
-    yield _vector_copy()
-    yield from results(exact)
+@cache
+def _printed(exact: bool) -> Mapping[str, Printed]:
+    """Return all printed intrinsics by name, created once: schedules and code generators need them for every kernel."""
+    return {printed.name: printed for printed in (*products(), _vector_copy(), *results(exact))}
 
 
+@cache
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
     """Return the intrinsics of a processor; vector intrinsics only if it has MVE. `WindowSums` creates window intrinsics on
     demand."""
-    found = (printed for printed in _printed(False) if _suits(printed, cpu))
+    found = (printed for printed in _printed(False).values() if _suits(printed, cpu))
     return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in found if printed.semantics is not None))
 
 
@@ -61,9 +62,10 @@ def _suits(printed: Printed, cpu: Cpu) -> bool:
     return not printed.vector and (cpu.dsp or not (printed.scalar and printed.dsp))
 
 
+@cache
 def costs(cpu: Cpu) -> Callable[[str], Cost]:
     """Return a function that maps the name of an intrinsic to its cost on a processor."""
-    printed = {each.name: each for each in _printed(False)}
+    printed = _printed(False)
 
     def cost(name: str) -> Cost:
         if name == COPY.name:
@@ -81,7 +83,7 @@ def costs(cpu: Cpu) -> Callable[[str], Cost]:
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
     """Return the emitters of a kernel's intrinsics for a processor, keyed by name. known: value ranges of parameters, by number."""
-    printed = {each.name: each for each in _printed(is_exact(kernel, known))}
+    printed = _printed(is_exact(kernel, known))
     windows = [window for stmt in used_in(kernel) if (window := window_sums(stmt.name)) is not None]
     copy = _print_vector_copy if cpu.mve else _print_copy
     return {COPY.name: copy, **printed, **{window.name: _with_strides(printed[window.function], window) for window in windows}}
@@ -120,14 +122,14 @@ def _vector_copy() -> Printed:
 @cache
 def function_names() -> frozenset[str]:
     """Return the names of the functions that `support` may define, without the prefix."""
-    printed = (each for exact in (False, True) for each in _printed(exact))
+    printed = (each for exact in (False, True) for each in _printed(exact).values())
     texts = [FIXED, arithmetic.UP, arithmetic.AWAY, *(f"{each.plain}{each.dsp}{each.mve}" for each in printed)]
     return frozenset(re.findall(rf"\b{PREFIX}(\w+)\(", "".join(texts)))
 
 
 def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     """Return the C text of the functions that kernels in `text` call, and the headers that kernels and functions include."""
-    used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
+    used = [printed for exact in (False, True) for printed in _printed(exact).values() if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
     made = [_text(cpu, printed, "plain") for printed in used if not printed.dsp]
     made = [*_called((arithmetic.HALF, arithmetic.UP, arithmetic.AWAY, arithmetic.EXACT_UP, arithmetic.EXACT_AWAY), made), *made]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 
 from inlaid import arith
@@ -28,6 +29,7 @@ SCALARS = (
 )  # fmt: skip
 
 
+@cache
 def addition(lanes: int) -> ir.LoopProgram:
     """Return the semantics of the intrinsic that adds `lanes` elements."""
     a, b, out = (ir.Buffer(name, (lanes,), INT8) for name in ("a", "b", "out"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from inlaid import arith
 from inlaid.arith import Var
@@ -31,6 +32,7 @@ class Requantised:
     high: int
 
 
+@cache
 def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
     """Return the semantics of the intrinsic that requantises `lanes` sums."""
     total, bias, multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("total", "bias", "multiplier", "shift"))
@@ -42,6 +44,7 @@ def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
     return ir.LoopProgram("requantise", (total, bias, multiplier, shift, zero, low, high), (out,), body)
 
 
+@cache
 def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
     """Return the semantics of the intrinsic that requantises `rows` (pixels) of `lanes` sums, initialised with their biases."""
     total = ir.Buffer("total", (rows, lanes), INT32)

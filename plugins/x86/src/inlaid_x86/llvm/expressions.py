@@ -27,6 +27,12 @@ INDEX_ERROR = 1
 MOST_RISKS = 16
 """Maximum number of loads and checked indices that are memoized per expression."""
 
+Flat = tuple[arith.Expr, int]
+"""Row-major position of an element: non-constant terms and a constant, which are added."""
+
+RECURSION = 50
+"""Maximum depth to which expressions are printed recursively, which is faster than with a stack."""
+
 CUT_BYTES = 64
 """Padding in bytes after a register buffer, since the last vector access may extend past its end."""
 
@@ -53,7 +59,9 @@ class ExpressionPrinter:
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
         self.guard: AccessGuard | None = None
-        self._places: dict[tuple[ir.Buffer, tuple[arith.Expr, ...]], arith.Expr] = {}
+        self._depth = 0
+        self._pitches: dict[ir.Buffer, tuple[int, ...]] = {}
+        self._places: dict[tuple[ir.Buffer, tuple[arith.Expr, ...]], Flat] = {}
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
@@ -61,29 +69,50 @@ class ExpressionPrinter:
 
     # --- memory ---
 
-    def _flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
-        key = (buffer, indices)
-        if key not in self._places:
+    def _strides(self, buffer: ir.Buffer) -> tuple[int, ...]:
+        """Return the elements from one index of each axis to the next; 0 if symbolic."""
+        found = self._pitches.get(buffer)
+        if found is None:
+            below = (arith.product(buffer.shape[axis:]) for axis in range(1, len(buffer.shape) + 1))
+            found = self._pitches[buffer] = tuple(step if isinstance(step, int) else 0 for step in below)
+        return found
+
+    def _flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Flat:
+        """Return the row-major position of an element. Elements whose indices differ by constants share the first part."""
+        constant = 0
+        rests: list[arith.Expr] = []
+        varies = False
+        for index, stride in zip(indices, self._strides(buffer), strict=True):
+            if type(index) is arith.Const and stride:
+                constant += index.value * stride
+                rests.append(arith.ZERO)
+                continue
+            varies = True
+            rest, more = self.index.without_constant(index) if stride else (index, 0)
+            rests.append(rest)
+            constant += more * stride
+        key = (buffer, tuple(rests))
+        found = self._places.get(key) if varies else (arith.ZERO, 0)
+        if found is None:
             place: arith.Expr = arith.ZERO
-            for extent, index in zip(buffer.shape, indices, strict=True):
-                place = arith.add(arith.mul(place, extent), index)
-            self._places[key] = place
-        flat = self._places[key]
+            for extent, rest in zip(buffer.shape, rests, strict=True):
+                place = arith.add(arith.mul(place, extent), rest)
+            found = self._places[key] = self.index.without_constant(place)
         if buffer in self.private:
             assert self.lane is not None
-            flat = arith.add(arith.mul(flat, self.lanes), self.lane)
-        return flat
+            return arith.add(arith.mul(found[0], self.lanes), self.lane), (found[1] + constant) * self.lanes
+        return found[0], found[1] + constant
 
-    def _inside(self, buffer: ir.Buffer, flat: arith.Expr | Value, count: int = 1) -> None:
+    def _inside(self, buffer: ir.Buffer, flat: Flat | Value, count: int = 1) -> None:
         """Print the bounds check, unless off, of `count` elements from `flat`; for a vector, of an element per lane."""
         if self.guard is not None:
-            index = flat if isinstance(flat, Value) else self.index.print(flat)
+            index = flat if isinstance(flat, Value) else self.index.print(arith.add(*flat))
             if index.lanes and (count > 1 or self.lane is None):
                 index = self.p.op(f"extractelement {index}, i64 0", INDEX)
             self.guard.check(self.p, self.index.print, buffer, index, count, self.mask)
 
-    def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
-        rest, constant = self.index.without_constant(flat)
+    def _address(self, buffer: ir.Buffer, flat: Flat) -> str:
+        rest, constant = flat
         offset = self.index.print(rest)
         if offset.lanes:
             # A value merged from branches is a vector, here with equal lanes.
@@ -100,26 +129,26 @@ class ExpressionPrinter:
         opcode = "getelementptr inbounds" if self.mask is None else "getelementptr"
         return self.p.op(f"{opcode} {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
 
-    def _by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, arith.Dim] | None:
-        """Return (base, stride) if an index is base + stride * lane and neither depends on the lane, else None."""
-        if self.lane is None:
+    def _by_lane(self, flat: Flat) -> tuple[Flat, arith.Dim | None]:
+        """Return (base, stride) if an index is base + stride * lane and neither depends on the lane, else (index, None)."""
+        rest, constant = flat
+        if self.lane is None or rest is arith.ZERO:
             return flat, 0
-        rest, constant = self.index.without_constant(flat)
         key = ("by lane", rest, self.lane, self.lanes)
-        found: tuple[arith.Expr | None, arith.Dim] | None = self.p.recall(key)
+        found: tuple[Flat, arith.Dim | None] | None = self.p.recall(key)
         if found is None:
             found = self.p.remember(key, self._stride(rest), lasting=self.index.lasts(rest))
-        base, stride = found
-        return None if base is None else (arith.add(base, constant), stride)
+        (base, more), stride = found
+        return (base, more + constant), stride
 
-    def _stride(self, index: arith.Expr) -> tuple[arith.Expr | None, arith.Dim]:
+    def _stride(self, index: arith.Expr) -> tuple[Flat, arith.Dim | None]:
         if not self._varies(index):
-            return index, 0
+            return (index, 0), 0
         assert self.lane is not None
         found = self.index.analyzer.affine(index, self.lane)
         if found is None or self._varies(found[0]) or self._varies(found[1]):
-            return None, 0
-        return found[1], arith.unwrap(found[0])
+            return (index, 0), None
+        return self.index.without_constant(found[1]), arith.unwrap(found[0])
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Test whether an index depends on the lane, directly or through a let-bound variable."""
@@ -133,17 +162,17 @@ class ExpressionPrinter:
     def _load(self, load: ir.Load) -> Value:
         """Print a load of one element, or of one element per lane. Reuses an earlier load if no store to the buffer intervenes."""
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
-        state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
-        base, stride = self._by_lane(flat) or (flat, None)
-        if stride not in (0, 1):
+        base, stride = self._by_lane(flat)
+        if stride != 0 and stride != 1:
             value = None if stride is None else self._column(buffer, base, stride) or self._every(buffer, base, stride)
             return self._from_memory(value or self._gather(buffer, flat), buffer)
-        key = ("load", base, stride and self.lanes, state)
+        mask = None if self.mask is None else self.mask.ref
+        key = ("load", *base, stride and self.lanes, buffer, self.versions.get(buffer, 0), self.epoch, mask)
         known: Value | None = self.p.recall(key)
         if known is not None:
             return known
         value = self._from_memory((self._vector_load if stride else self._scalar_load)(buffer, base), buffer)
-        return self.p.remember(key, value, lasting=self.index.lasts(base))
+        return self.p.remember(key, value, lasting=self.index.lasts(base[0]))
 
     def _find_squares(self, body: ir.Stmt) -> None:
         """Find gathers that `_column` can replace by loads of rows, in a vectorised loop that consists of stores."""
@@ -157,22 +186,20 @@ class ExpressionPrinter:
                 self._squares = {}
                 return
             if isinstance(item.value, ir.Load) and item.value.buffer not in written:
-                base, stride = self._by_lane(self._flat(item.value.buffer, item.value.indices)) or (None, 0)
-                if base is not None and stride not in (0, 1):
-                    rest, constant = self.index.without_constant(base)
+                (rest, constant), stride = self._by_lane(self._flat(item.value.buffer, item.value.indices))
+                if stride is not None and stride not in (0, 1):
                     self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
 
     def _find_combs(self, body: ir.Stmt) -> None:
         """Find strided stores that `_interleaved` can merge, in a vectorised loop that consists of stores."""
         self._combs = {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
-        if not all(isinstance(item, ir.Store) for item in stores):
+        if not stores or not all(isinstance(item, ir.Store) for item in stores):
             return
         for item in stores:
             assert isinstance(item, ir.Store)
-            base, stride = self._by_lane(self._flat(item.buffer, item.indices)) or (None, 0)
-            if base is not None and isinstance(stride, int) and stride in (2, 4, 8):
-                rest, constant = self.index.without_constant(base)
+            (rest, constant), stride = self._by_lane(self._flat(item.buffer, item.indices))
+            if isinstance(stride, int) and stride in (2, 4, 8):
                 self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
         read = {
             node.buffer
@@ -187,26 +214,26 @@ class ExpressionPrinter:
             if len(places) == key[2] == max(places) - min(places) + 1 and key[0] not in read
         }
 
-    def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim, value: Value) -> bool:
+    def _interleaved(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim, value: Value) -> bool:
         """Defer a strided store until the stores to the elements between are known, then print all as one contiguous store. Returns
         False, and prints nothing, if no stores fill all gaps."""
-        rest, constant = self.index.without_constant(base)
+        rest, constant = base
         places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
         if places is None:
             return False
         places[constant] = value
         parts = [part for _, part in sorted(places.items()) if part is not None]
         if len(parts) == stride:
-            whole = self.p.interleave(parts)
-            self._inside(buffer, arith.add(rest, min(places)), whole.lanes)
-            address = self._address(buffer, arith.add(rest, min(places)))
+            whole, first = self.p.interleave(parts), (rest, min(places))
+            self._inside(buffer, first, whole.lanes)
+            address = self._address(buffer, first)
             self.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
         return True
 
-    def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
+    def _column(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim) -> Value | None:
         """Print a gather as a column of a square matrix. If n gathers of n lanes read adjacent elements, the n x n square is loaded
         by rows and transposed once. Returns None if there are fewer such gathers."""
-        rest, constant = self.index.without_constant(base)
+        rest, constant = base
         places = self._squares.get((buffer, rest, stride))
         if self.mask is not None or places is None:
             return None
@@ -216,12 +243,12 @@ class ExpressionPrinter:
             return None
         key = (buffer, rest, stride, first)
         if key not in self._transposed:
-            starts = (arith.add(arith.add(rest, arith.mul(stride, row)), first) for row in range(self.lanes))
-            rows = [self._vector_load(buffer, start) for start in starts]
+            starts = (self.index.without_constant(arith.add(rest, arith.mul(stride, row))) for row in range(self.lanes))
+            rows = [self._vector_load(buffer, (start, more + first)) for start, more in starts]
             self._transposed[key] = self.p.transpose(rows)
         return self._transposed[key][constant - first]
 
-    def _every(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
+    def _every(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim) -> Value | None:
         """Print a load of stride 2, 3 or 4 as contiguous loads and shuffles. They read nothing past the last element of the load.
         Returns None for other strides."""
         if self.mask is not None or not isinstance(stride, int) or stride not in (2, 3, 4):
@@ -232,7 +259,7 @@ class ExpressionPrinter:
         taken = [lane * stride for lane in range(lanes)]
         for part in range(1, stride):
             start = min(lanes * part, ends - lanes)
-            run = self._vector_load(buffer, arith.add(base, start))
+            run = self._vector_load(buffer, (base[0], base[1] + start))
             ahead = [min(lanes + place - start, 2 * lanes - 1) for place in range(0, ends, stride)]
             taken = [
                 a if place >= lanes * part else own for a, own, place in zip(ahead, taken, range(0, ends, stride), strict=True)
@@ -241,7 +268,7 @@ class ExpressionPrinter:
             taken = list(range(lanes))
         return found
 
-    def _scalar_load(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
+    def _scalar_load(self, buffer: ir.Buffer, flat: Flat) -> Value:
         self._inside(buffer, flat)
         kind = memory_type(buffer.dtype)
         return self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {buffer.dtype.bytes}", kind)
@@ -261,7 +288,7 @@ class ExpressionPrinter:
         self.declarations[name] = f"declare i1 @{name}({flag.type})"
         return self.p.remember(("any", flag.ref), self.p.op(f"call i1 @{name}({flag})", "i1"))
 
-    def _vector_load(self, buffer: ir.Buffer, base: arith.Expr) -> Value:
+    def _vector_load(self, buffer: ir.Buffer, base: Flat) -> Value:
         self._inside(buffer, base, self.lanes)
         kind, align, address = memory_type(buffer.dtype), buffer.dtype.bytes, self._address(buffer, base)
         wide = vector_type(kind, self.lanes)
@@ -271,10 +298,10 @@ class ExpressionPrinter:
         self.declarations[name] = f"declare {wide} @{name}(ptr, <{self.lanes} x i1>, {wide})"
         return self.p.op(f"call {wide} @{name}(ptr align {align} {address}, {self.mask}, {wide} zeroinitializer)", kind, self.lanes)
 
-    def _gather(self, buffer: ir.Buffer, flat: arith.Expr) -> Value:
+    def _gather(self, buffer: ir.Buffer, flat: Flat) -> Value:
         kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
         wide = vector_type(kind, self.lanes)
-        places = self.p.widen(self.index.print(flat), self.lanes)
+        places = self.p.widen(self.index.print(arith.add(*flat)), self.lanes)
         self._inside(buffer, places)
         addresses = self._pointer(buffer, places)
         mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
@@ -283,7 +310,7 @@ class ExpressionPrinter:
         pointers = f"<{self.lanes} x ptr> align {align} {addresses.ref}"
         return self.p.op(f"call {wide} @{name}({pointers}, {mask}, {wide} zeroinitializer)", kind, self.lanes)
 
-    def _store(self, buffer: ir.Buffer, flat: arith.Expr, value: Value) -> None:
+    def _store(self, buffer: ir.Buffer, flat: Flat, value: Value) -> None:
         kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
         if self.lane is None:
             stored = self._to_memory(value, buffer)
@@ -291,11 +318,11 @@ class ExpressionPrinter:
             self.p.emit(f"store {stored}, ptr {self._address(buffer, flat)}, align {align}")
             return
         stored = self._to_memory(self.p.widen(value, self.lanes), buffer)
-        shape = self._by_lane(flat)
-        if shape is not None and shape[1] == 1:
-            self._inside(buffer, shape[0], self.lanes)
-            address = self._address(buffer, shape[0])
-            if self.mask is not None and self._holds_all(buffer, shape[0]):
+        base, stride = self._by_lane(flat)
+        if stride == 1:
+            self._inside(buffer, base, self.lanes)
+            address = self._address(buffer, base)
+            if self.mask is not None and self._holds_all(buffer, base):
                 before = self.p.op(f"load {stored.type}, ptr {address}, align {align}", kind, self.lanes)
                 stored = self._merge(self.mask, stored, before)
             elif self.mask is not None:
@@ -303,9 +330,9 @@ class ExpressionPrinter:
                 return
             self.p.emit(f"store {stored}, ptr {address}, align {align}")
             return
-        if shape is not None and self._interleaved(buffer, *shape, stored):
+        if stride is not None and self._interleaved(buffer, base, stride, stored):
             return
-        places = self.p.widen(self.index.print(flat), self.lanes)
+        places = self.p.widen(self.index.print(arith.add(*flat)), self.lanes)
         self._inside(buffer, places)
         addresses = self._pointer(buffer, places)
         mask = self.mask or Value(splat("true", "i1", self.lanes), "i1", self.lanes)
@@ -318,10 +345,10 @@ class ExpressionPrinter:
         self.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{self.lanes} x i1>)"
         self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
 
-    def _holds_all(self, buffer: ir.Buffer, base: arith.Expr) -> bool:
+    def _holds_all(self, buffer: ir.Buffer, base: Flat) -> bool:
         """Test whether a register buffer holds all lanes of a vector, including inactive lanes. If so, vectors are loaded and
         stored without a mask, because LLVM does not promote memory to registers if a masked store writes it."""
-        rest, first = self.index.without_constant(base)
+        rest, first = base
         size = arith.product(buffer.shape)
         room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
         return buffer.scope == "register" and rest == arith.ZERO and first + self.lanes <= room
@@ -371,9 +398,14 @@ class ExpressionPrinter:
     # --- expressions ---
 
     def _expr(self, expr: ir.Expr) -> Value:
-        """Print an expression. Recursive only for guarded choices, since fused expressions may be thousands of nodes deep."""
-        stack = [expr]
-        while True:
+        """Print an expression. Recursive only to a limited depth, since fused expressions may be thousands of nodes deep."""
+        found = self._known(expr)
+        if found is None and self._depth < RECURSION:
+            self._depth += 1
+            found = self.p.remember(id(expr), self._node(expr))
+            self._depth -= 1
+        stack = [expr] if found is None else []
+        while stack:
             node = stack[-1]
             found = self._known(node)
             if found is None:
@@ -383,20 +415,20 @@ class ExpressionPrinter:
                     continue
                 found = self.p.remember(id(node), self._node(node))
             stack.pop()
-            if not stack:
-                return found
+        assert found is not None
+        return found
 
     def _known(self, expr: ir.Expr) -> Value | None:
-        if isinstance(expr, ir.Const):
-            return Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype))
         known: Value | None = self.p.recall(id(expr))
+        if known is None and type(expr) is ir.Const:
+            known = self.p.remember(id(expr), Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype)), lasting=True)
         return known
 
     def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         """Return the operands that may be evaluated unconditionally: all except the branches of a choice that need a guard."""
-        if self.lanes and (half := upper_half(expr)) is not None:
+        if self.lanes and type(expr) is ir.Cast and (half := upper_half(expr)) is not None:
             return half[1]
-        if isinstance(expr, ir.Select) and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
+        if type(expr) is ir.Select and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
             return (expr.condition,)
         return ir.operands(expr)
 
@@ -411,7 +443,7 @@ class ExpressionPrinter:
         if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
             return False
         size = arith.product(risk.buffer.shape)
-        low, high = self.index.analyzer.bounds(self._flat(risk.buffer, risk.indices))
+        low, high = self.index.analyzer.bounds(arith.add(*self._flat(risk.buffer, risk.indices)))
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
@@ -491,8 +523,8 @@ class ExpressionPrinter:
         return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
 
     def _same_lanes(self, *values: Value) -> list[Value]:
-        lanes = max(value.lanes for value in values)
-        return [self.p.widen(value, lanes) for value in values] if lanes else list(values)
+        lanes = max([value.lanes for value in values])
+        return [value if value.lanes == lanes else self.p.widen(value, lanes) for value in values]
 
     def _to_index(self, value: Value, expr: ir.Expr) -> Value:
         if value.scalar == INDEX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -26,8 +26,11 @@ class FunctionPrinter:
         self.block = "entry"
         self._names = 0
         self._zero = ""
-        self._lasting: list[dict[Hashable, Any]] = [{}]
-        self._passing: list[dict[Hashable, Any]] = [{}]
+        self._known: dict[Hashable, Any] = {}
+        self.recall: Callable[[Hashable], Any] = self._known.get
+        """Return the value memoised under a key in this block or a block that dominates it; None if the key is unknown."""
+        self._lasting: list[list[Hashable]] = [[]]  # keys to forget at the end of each open scope
+        self._passing: list[list[Hashable]] = [[]]  # keys to forget at the end of each open statement
         self._loops: list[tuple[list[Any], int]] = []
 
     @property
@@ -46,7 +49,8 @@ class FunctionPrinter:
 
     def op(self, text: str, scalar: str, lanes: int = 0) -> Value:
         """Emit an instruction with a result of the given type."""
-        name = f"%{self.fresh()}"
+        self._names += 1
+        name = f"%v{self._names}"
         self.lines.append(f"  {name} = {text}")
         return Value(name, scalar, lanes)
 
@@ -66,10 +70,10 @@ class FunctionPrinter:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Drop values memoised inside at the end, since they do not dominate the code after this context."""
-        self._lasting.append({})
+        self._lasting.append([])
         with self.statement():
             yield
-        self._lasting.pop()
+        self._forget(self._lasting.pop())
 
     def open_loop(self) -> None:
         """Begin a loop at its preheader, into which `before_loop` prints hoisted instructions."""
@@ -87,28 +91,37 @@ class FunctionPrinter:
         side effects and start no block."""
         kept = self.lines, self._lasting, self._passing
         self.lines, scopes = self._loops[depth]
-        self._lasting, self._passing = self._lasting[:scopes], [{}]
+        inside = [key for keys in (*self._passing, *self._lasting[scopes:]) for key in keys if key in self._known]
+        hidden = {key: self._known.pop(key) for key in dict.fromkeys(inside)}
+        self._lasting, self._passing = self._lasting[:scopes], [[]]
         yield
+        self._forget(self._passing.pop())
+        self._known |= hidden
         self.lines, self._lasting, self._passing = kept
 
     @contextmanager
     def statement(self) -> Iterator[None]:
         """Drop values memoised inside this context at its end, except values memoised with `lasting`."""
-        self._passing.append({})
+        self.open_statement()
         yield
-        self._passing.pop()
+        self.close_statement()
 
-    def recall(self, key: Hashable) -> Any:
-        """Return the value memoised under a key in this block or a block that dominates it; None if the key is unknown."""
-        for memos in (self._passing, self._lasting):
-            for memo in reversed(memos):
-                if memo and key in memo:  # most are empty
-                    return memo[key]
-        return None
+    def open_statement(self) -> None:
+        """Begin a statement, as `statement` does."""
+        self._passing.append([])
+
+    def close_statement(self) -> None:
+        """End a statement, as `statement` does."""
+        self._forget(self._passing.pop())
+
+    def _forget(self, keys: list[Hashable]) -> None:
+        for key in keys:
+            self._known.pop(key, None)
 
     def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:
         """Memoise a value until the end of this statement, or of this scope if `lasting`. Returns the value."""
-        (self._lasting if lasting else self._passing)[-1][key] = value
+        (self._lasting if lasting else self._passing)[-1].append(key)
+        self._known[key] = value
         return value
 
     def intrinsic(

@@ -27,20 +27,20 @@ class Place:
         self._buffer = region.buffer
         self._register = register
         self._flat = printer._flat(region.buffer, tuple(first for first, _ in region.ranges))
-        self._last = printer._flat(region.buffer, tuple(first + extent - 1 for first, extent in region.ranges))
+        self._region = region
 
     def load(self, scalar: str, lanes: int = 0) -> Value:
         """Load the region's bytes as a scalar or vector of an LLVM type."""
         printer, p = self._printer, self._printer.p
         kind = vector_type(scalar, lanes)
-        key = ("place", self._flat, kind, self._buffer, printer.versions.get(self._buffer, 0), printer.epoch)
+        key = ("place", *self._flat, kind, self._buffer, printer.versions.get(self._buffer, 0), printer.epoch)
         known: Value | None = p.recall(key)
         if known is not None:
             return known
         printer._inside(self._buffer, self._flat, _count(scalar, lanes, self._buffer))
         address = printer._address(self._buffer, self._flat)
         value = p.op(f"load {kind}, ptr {address}, align {self._buffer.dtype.bytes}", scalar, lanes)
-        return p.remember(key, value, lasting=printer.index.lasts(self._flat))
+        return p.remember(key, value, lasting=printer.index.lasts(self._flat[0]))
 
     def store(self, value: Value) -> None:
         """Store a value to the start of the region."""
@@ -50,8 +50,10 @@ class Place:
 
     def address(self) -> str:
         """Print the bounds check of the whole region and return its start address."""
-        for flat in (self._flat, self._last):
-            self._printer._inside(self._buffer, flat)
+        if self._printer.guard is not None:
+            last = self._printer._flat(self._buffer, tuple(first + extent - 1 for first, extent in self._region.ranges))
+            for flat in (self._flat, last):
+                self._printer._inside(self._buffer, flat)
         return self._begin()
 
     def _begin(self) -> str:

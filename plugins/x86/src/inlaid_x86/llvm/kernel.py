@@ -41,13 +41,23 @@ class Polls:
 NO_POLLS: Mapping[ir.For, Polls] = MappingProxyType({})
 
 
-def is_explicit(program: ir.LoopProgram) -> bool:
-    """Test whether every innermost loop of a kernel is vectorised, so that LLVM need not vectorise."""
-    loops = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, (ir.For, ir.While))]
-    return all(
-        isinstance(loop, ir.For)
-        and (loop.kind is ir.ForKind.VECTORIZED or any(isinstance(below, ir.For) for below in ir.walk_stmts(loop.body)))
-        for loop in loops
+def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
+    """Test whether every innermost loop of a kernel is vectorised, so that LLVM need not vectorise. tensor: accept innermost loops
+    that store only by tensor intrinsics, except those of a register file."""
+    stmts = list(ir.walk_stmts(program.body))
+    tensor = tensor and not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope not in ("", "register") for stmt in stmts)
+    return not any(
+        isinstance(loop, ir.While)
+        or (isinstance(loop, ir.For) and loop.kind is not ir.ForKind.VECTORIZED and _is_scalar(loop.body, tensor))
+        for loop in stmts
+    )
+
+
+def _is_scalar(body: ir.Stmt, tensor: bool) -> bool:
+    """Test whether a loop is innermost; with `tensor`, whether it also stores elements."""
+    inside = list(ir.walk_stmts(body))
+    return not any(isinstance(stmt, ir.For) for stmt in inside) and not (
+        tensor and not any(isinstance(stmt, ir.Store) for stmt in inside)
     )
 
 
@@ -144,8 +154,9 @@ class KernelPrinter(ExpressionPrinter):
                 for item in stmts:
                     self._statement(item)
             case ir.Store(buffer=buffer, indices=indices, value=value):
-                with self.p.statement():
-                    self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self.p.open_statement()
+                self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self.p.close_statement()
                 self.versions[buffer] = self.versions.get(buffer, 0) + 1
             case ir.For():
                 self._for(stmt)
@@ -284,10 +295,12 @@ class KernelPrinter(ExpressionPrinter):
             return
         ramp = _ramp(lanes)
         self.lane, self.lanes = loop.var, lanes
-        with self.p.statement(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
+        self.p.open_statement()
+        with self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
             self._find_squares(loop.body)
             self._find_combs(loop.body)
             self._statement(loop.body)
+        self.p.close_statement()
         self.lane, self.lanes = None, 0
         self.private.clear()
 

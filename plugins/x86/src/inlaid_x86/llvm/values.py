@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import struct
-from dataclasses import dataclass
 
 from inlaid.errors import Unsupported
 from inlaid.types import DType
@@ -21,21 +21,21 @@ CONVERTED = {"float16": "f16c"}
 """Element types that the printer can convert from and to float32, with the required processor feature."""
 
 
-@dataclass(frozen=True, slots=True)
 class Value:
-    """An SSA value or constant: its text, scalar LLVM type and number of lanes (0: a scalar)."""
+    """An SSA value or constant: its text, scalar LLVM type and number of lanes (0: a scalar). `type` is its LLVM type, and `str` of
+    it the type and the text. Immutable."""  # not a dataclass: a kernel has thousands, and frozen ones are slow to make
 
-    ref: str
-    scalar: str
-    lanes: int = 0
+    __slots__ = ("_typed", "lanes", "ref", "scalar", "type")
 
-    @property
-    def type(self) -> str:
-        """The LLVM type."""
-        return vector_type(self.scalar, self.lanes)
+    def __init__(self, ref: str, scalar: str, lanes: int = 0) -> None:
+        self.ref = ref
+        self.scalar = scalar
+        self.lanes = lanes
+        self.type = kind = vector_type(scalar, lanes)
+        self._typed = f"{kind} {ref}"
 
     def __str__(self) -> str:
-        return f"{self.type} {self.ref}"
+        return self._typed
 
 
 def scalar_type(dtype: DType) -> str:
@@ -51,6 +51,7 @@ def memory_type(dtype: DType) -> str:
     return "i8" if dtype.kind == "bool" else scalar_type(dtype)
 
 
+@functools.cache
 def vector_type(scalar: str, lanes: int) -> str:
     """Return `<lanes x scalar>`, or the scalar type if lanes is 0."""
     return f"<{lanes} x {scalar}>" if lanes else scalar
