@@ -26,7 +26,7 @@ from inlaid_x86.compilers import Compilers
 from inlaid_x86.linking import link_image
 from inlaid_x86.llvm.region import print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.options import MACHINE
+from inlaid_x86.pool import MACHINE
 
 from .native import PLAIN, Context, Native, compile_region, region_of
 

@@ -24,8 +24,7 @@ from inlaid.errors import KernelFault
 from inlaid.runtime import mapped
 from inlaid.runtime.mapped import map_image
 from inlaid_x86 import pool_text
-from inlaid_x86.options import MACHINE
-from inlaid_x86.pool import IMAGE
+from inlaid_x86.pool import IMAGE, MACHINE
 from inlaid_x86.runtime import X86Runtime
 
 from .native import PLAIN, compile_region, region_of
@@ -148,7 +147,7 @@ def test_a_process_whose_memory_never_becomes_executable(tmp_path: Path) -> None
         from pathlib import Path
         assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0
         from inlaid.runtime import mapped
-        from inlaid_x86.options import MACHINE
+        from inlaid_x86.pool import MACHINE
         code = Path(sys.argv[1]).read_bytes()
         try:
             mapped._copied(mapped.read_image(code, MACHINE), code)

@@ -25,7 +25,7 @@ from inlaid.runtime.c_source import find_compiler
 from inlaid.runtime.mapped import map_image
 from inlaid_x86.linking import X86_64, helper_object, link_image
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
-from inlaid_x86.options import MACHINE
+from inlaid_x86.pool import MACHINE
 
 HEAD = f'target triple = "{TRIPLE}"\ntarget datalayout = "{data_layout()}"\n'
 PARTS = (
