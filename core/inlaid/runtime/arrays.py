@@ -18,7 +18,11 @@ Array = np.ndarray[Any, Any]
 
 _pointer_at = ctypes.c_void_p.from_address
 _HEADER = object.__basicsize__
-_PLAIN = np.ndarray if sys.implementation.name == "cpython" else None
+_SAMPLE = np.zeros(1)
+_AS_IN_C = (
+    sys.implementation.name == "cpython" and _pointer_at(id(_SAMPLE) + _HEADER).value == _SAMPLE.__array_interface__["data"][0]
+)
+_PLAIN = np.ndarray if _AS_IN_C else None
 """Type of arrays whose objects have the address of their data behind the header, as in numpy's C API. Reading it takes a seventh of
 the time of `__array_interface__`, which builds a dictionary."""
 IN_PLACE = 0x101

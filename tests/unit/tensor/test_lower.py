@@ -299,3 +299,11 @@ def test_scan_keeps_shapes_and_dtypes() -> None:
     h = te.placeholder((3,), "float32", "h")
     with pytest.raises(ValueError, match="must keep the shapes"):
         te.scan([h], 4, lambda t, s: [te.compute((2,), lambda i: s[0][i], "less")])
+
+
+def test_computed_tensors_that_only_indices_read_are_lowered() -> None:
+    table, x = te.placeholder((4,), "float32", "table"), te.placeholder((3,), "int32", "x")
+    places = te.compute((3,), lambda i: x[i] - 1, "places")
+    chosen = te.compute((3,), lambda i: table[ir.checked(places[i], 0, 3)], "chosen")
+    program = lower([chosen], [table, x], "take")
+    assert list(blocks(program)) == ["places", "chosen"]
