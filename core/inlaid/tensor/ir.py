@@ -686,7 +686,9 @@ def payloads(index: arith.Expr) -> Iterator[Expr]:
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
     """Return the value expressions directly below a node: its operands, and the payloads of its checked indices."""
-    if type(expr) not in _LEAVES:
+    if type(expr) is Const:
+        return ()
+    if not isinstance(expr, (Load, Index)):
         return operands(expr)
     return tuple([value for index in index_operands(expr) if arith.reads_data(index) for value in payloads(index)])
 
