@@ -54,6 +54,7 @@ CONTROLLER = "microcontroller:cpu=cortex-m4"
 TINY_MODELS = ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8")
 """The int8 models of MLPerf Tiny, by file names without suffix."""
 LARGE_MODEL = MobileNet(image=96, classes=40)
+"""A model with 2.3 MB of int8 weights."""
 IMPORT = 0.2
 """Goal in seconds of `import inlaid`."""
 SCHEDULE = 0.02

@@ -151,19 +151,17 @@ class Analyzer:
     # --- canonical forms --------------------------------------------------------------------------------------------------
 
     def _canonical(self, expr: Expr) -> Linear:
+        kind = type(expr)  # hot path: `match` tries one class after another
+        if kind is Add:
+            return self._sum(expr)
+        if kind is Var or kind is SizeVar or kind is Opaque:
+            return self._atom(expr)
+        if kind in _PRODUCTS:
+            a, b = expr.operands
+            return _PRODUCTS[kind](self, self.linear(a), self.linear(b))
         match expr:
             case Const(value=value):
                 return constant_form(value)
-            case Var() | SizeVar() | Opaque():
-                return self._atom(expr)
-            case Add():
-                return self._sum(expr)
-            case Mul(operands=(a, b)):
-                return self._product(self.linear(a), self.linear(b))
-            case FloorDiv(operands=(a, b)):
-                return self._floordiv(self.linear(a), self.linear(b))
-            case FloorMod(operands=(a, b)):
-                return self._floormod(self.linear(a), self.linear(b))
             case Min(operands=(a, b)):
                 return self._extremum(self.linear(a), self.linear(b), least=True)
             case Max(operands=(a, b)):
@@ -235,7 +233,9 @@ class Analyzer:
                 constant += factor * form.constant
                 for atom, count in form.terms.items():
                     terms[atom] = terms.get(atom, 0) + factor * count
-        return self._rejoined(Linear({atom: count for atom, count in terms.items() if count}, constant))
+        if 0 in terms.values():
+            terms = {atom: count for atom, count in terms.items() if count}
+        return self._rejoined(Linear(terms, constant))
 
     def _rejoined(self, form: Linear) -> Linear:
         """Recombine quotients and remainders: `x // c * c + x % c` to `x`; `x // c % d * c + x % c` and `x % (c * d) // c * c + x %
@@ -552,6 +552,9 @@ class Analyzer:
             lower if lower is None or isinstance(lower, int) else self.bounds(lower)[0],
             upper if upper is None or isinstance(upper, int) else self.bounds(upper)[1],
         )
+
+
+_PRODUCTS = {Mul: Analyzer._product, FloorDiv: Analyzer._floordiv, FloorMod: Analyzer._floormod}
 
 
 def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:

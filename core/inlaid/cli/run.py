@@ -143,13 +143,11 @@ def _save(path: Path, results: dict[str, Any]) -> None:
     others = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
     if others:
         raise InputError(f"output {others[0]} is a sequence, an optional or text, which .npz files cannot store", remedy=PYTHON)
-    if path.suffix == ".npy" and len(results) > 1:
+    single = path.suffix == ".npy"
+    if single and len(results) > 1:
         raise InputError(f"expected an .npz file for {len(results)} outputs, got {path}", remedy=f"use {path.with_suffix('.npz')}")
     with path.open("wb") as file:
-        if path.suffix == ".npy":
-            np.save(file, *results.values())
-        else:
-            np.savez(file, **results)
+        np.save(file, *results.values()) if single else np.savez(file, **results)
 
 
 def _summary(value: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
@@ -22,10 +23,12 @@ from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.control import absorb_control
 from inlaid.passes.manager import Capture, Instrument, PassManager
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import Package
 from inlaid.settings import DEFAULT, Settings
 from inlaid.tensor.ir import LoopProgram
+
+if TYPE_CHECKING:
+    from inlaid.runtime.executable import Executable
 
 PARTITION = "partition"
 """Name of the partitioning step."""
@@ -103,6 +106,8 @@ def compile_module(
     package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:
         progress("load", 0, 0)
+    from inlaid.runtime.executable import Executable  # on use: a command that only compiles does not run
+
     return Executable(package, registry=registry, devices=devices)
 
 

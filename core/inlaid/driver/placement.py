@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from inlaid.driver.measure import MeasuredCosts
 from inlaid.errors import InputError, LockWarning, PlacementWarning
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
 from inlaid.partitioning.cost import CostModel
@@ -48,6 +47,8 @@ def cost_model(settings: Settings, candidates: Sequence[Candidate], registry: Pl
     """Return the cost model: measured if the placement is "measured", otherwise predicted."""
     capabilities = tuple(registry.capabilities(candidate.target) for candidate in candidates)
     if settings.placement == MEASURED:
+        from inlaid.driver.measure import MeasuredCosts  # on use, as it imports the runtime
+
         return MeasuredCosts(capabilities, candidates=tuple(candidates), registry=registry, settings=settings)
     return CostModel(capabilities)
 

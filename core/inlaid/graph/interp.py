@@ -305,6 +305,12 @@ def evaluate(target: Module | Function, inputs: Mapping[str, Value] | Sequence[V
     )
 
 
+def evaluate_call(call: Call, args: Sequence[Value]) -> Value:
+    """Evaluate a call of an operator that has a reference on the values of its operands. Raises the errors of `Interpreter.run`."""
+    assert isinstance(call.callee, Operator)
+    return Interpreter()._apply(call.callee, call.attrs, tuple(args), _Frame({}, {}, None), call)
+
+
 def _as_value(type_: Type, value: Value) -> Value:
     """Convert numpy scalars to arrays, and several results to a tuple."""
     match type_:

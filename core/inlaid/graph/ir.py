@@ -433,9 +433,11 @@ def global_var(name: str, type_: FunctionType, span: Span | None = None) -> Glob
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the direct subexpressions in evaluation order. The only child of a function is its body; parameters are binders."""
+    if type(expr) is Call:  # the most frequent kinds first
+        return expr.args if isinstance(expr.callee, Operator) else (expr.callee, *expr.args)
+    if isinstance(expr, (Constant, Var)):
+        return ()
     match expr:
-        case Call(callee=callee, args=args):
-            return args if isinstance(callee, Operator) else (callee, *args)
         case Tuple(fields=fields):
             return fields
         case TupleItem(tuple=value):
@@ -457,7 +459,7 @@ def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     Returns the same object if nothing changed. The type is reused if the types of the children are unchanged, else inferred again.
     """
     old = children(expr)
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    if old == new:  # expressions are equal if they are identical
         return expr
     same_types = all(a.type == b.type for a, b in zip(old, new, strict=True))
     span = expr.span
@@ -504,15 +506,14 @@ def post_order(*roots: Expr) -> Iterator[Expr]:
     """Yield every expression reachable from the roots once, children before parents. Iterative: depth is not limited."""
     seen: set[int] = set()
     for root in roots:
-        stack: list[tuple[Expr, bool]] = [(root, False)]
+        stack: list[Expr | None] = [root]  # None marks an expression whose children have been yielded
         while stack:
-            expr, expanded = stack.pop()
-            if expanded:
-                yield expr
+            expr = stack.pop()
+            if expr is None:
+                yield stack.pop()  # type: ignore[misc]
             elif id(expr) not in seen:
                 seen.add(id(expr))
-                stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(children(expr)) if id(child) not in seen)
+                stack += (expr, None, *children(expr)[::-1])
 
 
 def in_order(body: Expr) -> list[Expr]:

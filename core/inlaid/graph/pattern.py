@@ -75,12 +75,14 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """One attempt to match. It keeps the reason of the failure that got furthest."""
+    """One attempt to match. It keeps the reasons of failures with the number of calls matched before, if `explains`."""
 
+    explains: bool = False
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
-    def fail(self, state: _State, reason: str) -> None:
-        self.reasons.append((len(state.calls), reason))
+    def fail(self, state: _State, reason: Callable[[], str]) -> None:
+        if self.explains:
+            self.reasons.append((len(state.calls), reason()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +119,10 @@ class Pattern:
             if before is expr:
                 yield state
             else:
-                attempt.fail(state, "two occurrences of one pattern matched different expressions")
+                attempt.fail(state, lambda: "two occurrences of one pattern matched different expressions")
             return
         for found in self._match(expr, state, attempt):
-            yield replace(found, bound={**found.bound, id(self): expr})
+            yield _State({**found.bound, id(self): expr}, found.captures, found.calls)
 
     def __or__(self, other: Pattern) -> Pattern:
         return Either(self, other)
@@ -189,7 +191,7 @@ class Kind(Pattern):
         if isinstance(expr, self.kind):
             yield state
         else:
-            attempt.fail(state, f"expected a {self.kind.__name__.lower()}, found {_describe(expr)}")
+            attempt.fail(state, lambda: f"expected a {self.kind.__name__.lower()}, found {_describe(expr)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,9 +209,9 @@ class OpPattern(Pattern):
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         if _calls(expr, self.operators):
             assert isinstance(expr, Call)
-            yield replace(state, calls=(*state.calls, expr))
+            yield _State(state.bound, state.captures, (*state.calls, expr))
         else:
-            attempt.fail(state, f"{_describe(expr)} is not {_wanted(self.operators)}")
+            attempt.fail(state, lambda: f"{_describe(expr)} is not {_wanted(self.operators)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,15 +229,16 @@ class CallPattern(Pattern):
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         if not _calls(expr, self.operators):
-            attempt.fail(state, f"{_describe(expr)} is not {_wanted(self.operators)}")
+            attempt.fail(state, lambda: f"{_describe(expr)} is not {_wanted(self.operators)}")
             return
         assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
-        if len(expr.args) != len(self.args):
-            attempt.fail(state, f"{expr.callee.name} has {len(expr.args)} operands, expected {len(self.args)}")
+        args, callee = expr.args, expr.callee
+        if len(args) != len(self.args):
+            attempt.fail(state, lambda: f"{callee.name} has {len(args)} operands, expected {len(self.args)}")
             return
-        state = replace(state, calls=(*state.calls, expr))
-        yield from _all(self.args, expr.args, state, attempt)
-        if expr.callee.commutative and len(expr.args) == 2 and expr.args[0] is not expr.args[1]:
+        state = _State(state.bound, state.captures, (*state.calls, expr))
+        yield from _all(self.args, args, state, attempt)
+        if callee.commutative and len(expr.args) == 2 and expr.args[0] is not expr.args[1]:
             yield from _all(self.args, expr.args[::-1], state, attempt)
 
 
@@ -252,7 +255,7 @@ class TuplePattern(Pattern):
         if isinstance(expr, Tuple) and len(expr.fields) == len(self.fields):
             yield from _all(self.fields, expr.fields, state, attempt)
         else:
-            attempt.fail(state, f"expected a tuple of {len(self.fields)} fields, found {_describe(expr)}")
+            attempt.fail(state, lambda: f"expected a tuple of {len(self.fields)} fields, found {_describe(expr)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,7 +272,7 @@ class ItemPattern(Pattern):
         if isinstance(expr, TupleItem) and self.index in (None, expr.index):
             yield from self.value.matches(expr.tuple, state, attempt)
         else:
-            attempt.fail(state, f"expected tuple item {self.index}, found {_describe(expr)}")
+            attempt.fail(state, lambda: f"expected tuple item {self.index}, found {_describe(expr)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,7 +309,7 @@ class Named(Pattern):
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         for found in self.inner.matches(expr, state, attempt):
-            yield replace(found, captures={**found.captures, self.name: expr})
+            yield _State(found.bound, {**found.captures, self.name: expr}, found.calls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,7 +332,7 @@ class Where(Pattern):
             if self.predicate(expr):
                 yield found
             else:
-                attempt.fail(found, f"{_describe(expr)}: {self.reason}")
+                attempt.fail(found, lambda: f"{_describe(expr)}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -361,18 +364,18 @@ class Dominates(Pattern):
             matched = next(self.parent.matches(expr, state, attempt), None)
             if matched is not None:
                 if top is not None:
-                    attempt.fail(state, "expected one dominating expression, found two")
+                    attempt.fail(state, lambda: "expected one dominating expression, found two")
                     return
                 top, state = expr, matched
                 continue
             through = next(self.path.matches(expr, replace(state, bound={}), attempt), None)
             if through is None:
-                attempt.fail(state, f"{_describe(expr)} does not match the pattern of the path")
+                attempt.fail(state, lambda expr=expr: f"{_describe(expr)} does not match the pattern of the path")  # type: ignore[misc]
                 return
             state = replace(through, bound=state.bound)
             pending.extend(children(expr))
         if top is None:
-            attempt.fail(state, "expected a dominating expression, found none")
+            attempt.fail(state, lambda: "expected a dominating expression, found none")
         else:
             yield state
 
@@ -454,7 +457,7 @@ def match(pattern: Pattern, expr: Expr) -> Match | None:
 
 def explain_mismatch(pattern: Pattern, expr: Expr) -> str | None:
     """Explain why a pattern does not match at an expression: the failure that got furthest. Returns None if it matches."""
-    attempt = _Attempt()
+    attempt = _Attempt(explains=True)
     if next(pattern.matches(expr, _State(), attempt), None) is not None:
         return None
     return max(attempt.reasons, key=lambda reason: reason[0])[1]

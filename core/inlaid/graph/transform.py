@@ -58,19 +58,19 @@ class _Sweep:
 
     def over_new_parts(self, expr: Expr) -> Expr:
         """Rebuild an expression from the replacements of its children."""
+        new = tuple([self.done[id(child)] for child in children(expr)])
         if not self._sizes:
-            return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
+            return rebuild(expr, new)
         match expr:
             case Var(type=type_) if not self._sizes.keys().isdisjoint(type_vars(type_)):
                 return var(expr.name, substitute_type(type_, self._sizes), span=expr.span)
             case Call(callee=Operator() as operator, attrs=attrs) if not self._sizes.keys().isdisjoint(attr_vars(attrs)):
-                args = tuple(self.done[id(child)] for child in children(expr))
-                return call(operator, args, substitute_attrs(attrs, self._sizes), expr.span)
+                return call(operator, new, substitute_attrs(attrs, self._sizes), expr.span)
             case Let(var=variable) if (renamed := self._variable(variable)) is not variable:
                 return let(renamed, self.done[id(expr.value)], self.done[id(expr.body)], expr.span)
-            case Function(params=params) if (new := tuple(map(self._variable, params))) != params:
-                return function(new, self.done[id(expr.body)], expr.attrs, span=expr.span)
-        return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
+            case Function(params=params) if (renames := tuple(map(self._variable, params))) != params:
+                return function(renames, self.done[id(expr.body)], expr.attrs, span=expr.span)
+        return rebuild(expr, new)
 
     def _variable(self, variable: Var) -> Var:
         """Return the variable that replaces a parameter or the variable of a `Let` at its binder."""

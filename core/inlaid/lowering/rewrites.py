@@ -37,6 +37,6 @@ def rewrites(
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
-        FunctionPass("tabulate", partial(tabulate, supports=supports)),
+        FunctionPass("tabulate", partial(tabulate, repeated=able.vector_bits > 0 and able.threads is None, supports=supports)),
         *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None))] if fusion else ()),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from inlaid.errors import KernelFault
 from inlaid.graph.attrs import attr_vars
-from inlaid.graph.interp import evaluate
+from inlaid.graph.interp import evaluate, evaluate_call
 from inlaid.graph.ir import Call, Constant, Expr, Function, Tuple, children, constant, function, post_order, tuple_
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.graph.transform import transform_function
@@ -58,16 +58,21 @@ def _weights(target: Function) -> set[int]:
 def _fold(call: Call, limit: int) -> Expr | None:
     """Evaluate a call to constants; None if it must not be folded."""
     given = 0
+    values: list[Any] = []
     for arg in call.args:
+        parts = []
         for part in arg.fields if isinstance(arg, Tuple) else (arg,):
             if not isinstance(part, Constant):
                 return None
             given += part.data.nbytes
+            parts.append(part.data)
+        values.append(tuple(parts) if isinstance(arg, Tuple) else parts[0])
     size = _bytes(call.type)
     if size is None or size > max(limit, given) or attr_vars(call.attrs):
         return None
     try:
-        value = evaluate(function((), call), ())
+        assert isinstance(call.callee, Operator)
+        value = evaluate_call(call, values) if call.callee.reference is not None else evaluate(function((), call), ())
     except KernelFault:
         return None
     return _constants(call.type, value, call)

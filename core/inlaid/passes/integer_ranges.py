@@ -20,8 +20,10 @@ from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
-_EXACT = 1 << 62
+_EXACT = 1 << 60
 """Bounds are computed in int64; sums of products that may exceed this value have the full range."""
+_FLOAT_EXACT = 1 << 51
+"""Bounds up to this value are computed in float64, which is exact up to four times the value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,14 +214,19 @@ def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
     # Per output and input channel of a group; sums over the window bound the contribution of an input channel.
     array = weights.data.reshape(*weights.data.shape[:2], -1) if call.callee is ops.conv else weights.data.T[..., None]
     most = max(int(high.max(initial=0)), -int(low.min(initial=0)))
-    if most * max(int(array.max()), -int(array.min())) * array[0].size >= _EXACT:
+    bound = most * max(int(array.max()), -int(array.min())) * array[0].size
+    if bound >= _EXACT:
         return None
-    up, down = (part.sum(axis=2, dtype=np.int64) for part in (np.maximum(array, 0), np.minimum(array, 0)))
-    up, down = (part.reshape(groups, -1, array.shape[1]) for part in (up, down))
-    low, high = low.reshape(groups, -1, 1), high.reshape(groups, -1, 1)
+    # A weight times [low, high] has the middle w (low + high) / 2 and the radius |w| (high - low) / 2. Float products are faster.
+    of = np.float64 if bound < _FLOAT_EXACT else np.int64
+    signed = array.astype(of)
+    sums = (part.sum(axis=2) if part.shape[2] > 1 else part[..., 0] for part in (signed, np.abs(signed)))
+    signed, absolute = (part.reshape(groups, -1, array.shape[1]) for part in sums)
+    low, high = (end.astype(of).reshape(groups, -1, 1) for end in (low, high))
+    middle, radius = ((part @ by).reshape(-1).astype(np.int64) for part, by in ((signed, low + high), (absolute, high - low)))
     rank = len(_shape(call))
     place = 1 if call.callee is ops.conv else rank - 1
-    return _spread((up @ low + down @ high).reshape(-1), place, rank), _spread((up @ high + down @ low).reshape(-1), place, rank)
+    return _spread((middle - radius) // 2, place, rank), _spread((middle + radius) // 2, place, rank)
 
 
 def is_product(expr: Expr) -> bool:

@@ -103,7 +103,10 @@ def _scaled(found: Match) -> Expr | None:
     vector = _by_channel(product, _values(scale))
     if vector is None:
         return None
-    weight = _rounded(_values(weights) * vector, weights)
+    # A product of float32 values rounds as their exact product in float64 does.
+    of = np.float32 if weights.data.dtype == scale.data.dtype == np.float32 else np.float64
+    with np.errstate(all="ignore"):
+        weight = _rounded(weights.data.astype(of, copy=False) * vector.astype(of), weights)
     bias = _rounded(_values(found["bias"]) * _values(scale), found["bias"]) if "sum" in found else None
     if weight is None or ("sum" in found and bias is None):
         return None
@@ -176,7 +179,7 @@ def _rounded(value: Array, like: Expr) -> Constant | None:
     if of not in (np.float32, np.float64):
         return None
     with np.errstate(all="ignore"):
-        rounded = value.astype(of)
+        rounded = value.astype(of, copy=False)
     return constant(rounded, span=like.span) if bool(np.all(np.isfinite(rounded))) else None
 
 

@@ -27,27 +27,31 @@ from inlaid.types import TensorType
 @dataclass(frozen=True)
 class _Derived:
     """An element-wise function of `source`, an 8-bit tensor. `result` is the function applied to `byte`, a variable of shape (256,)
-    that holds every byte value. `expensive`: the function has an expensive operator."""
+    that holds every byte value. `expensive`: the function has an expensive operator. `stored`: the number of its `quantize`."""
 
     source: Expr
     byte: Var
     result: Expr
     expensive: bool
+    stored: int = 0
 
 
-def tabulate(target: Function, cheap: bool = False, supports: Supports = supports_all) -> Function:
+def tabulate(target: Function, cheap: bool = False, repeated: bool = False, supports: Supports = supports_all) -> Function:
     """Replace chains of element-wise operators from one 8-bit tensor to another by table look-ups.
 
     A chain is replaced if one of its operators is expensive; a look-up of cheap operators would only keep them from fusing into the
-    preceding kernel. With `cheap`, chains that end in `quantize` are replaced too, so that their floating-point results are the
-    same on every target. Returns the same object if there is nothing to replace or the target does not support `take`."""
+    preceding kernel. With `repeated`, chains that quantize at least twice are replaced too: their divisions and conversions take
+    longer than a look-up in a cache. With `cheap`, chains that end in `quantize` are replaced too, so that their floating-point
+    results are the same on every target. Returns the same object if there is nothing to replace or the target does not support
+    `take`."""
     derived: dict[int, _Derived] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         found = _derived(new, derived)
         if found is None:
             return new
-        if _is_bytes(new) and (found.expensive or (cheap and isinstance(new, Call) and new.callee is quantize)):
+        wanted = found.expensive or (repeated and found.stored > 1) or (cheap and isinstance(new, Call) and new.callee is quantize)
+        if _is_bytes(new) and wanted:
             looked_up = _looked_up(found, new)
             new = looked_up if is_supported(looked_up, supports, found.source) else new
         derived[id(new)] = found
@@ -78,7 +82,8 @@ def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
         return None
     args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else known[id(arg)].result for arg in expr.args]
     expensive = expr.callee.traits.expensive or any(other is not None and other.expensive for other in sources)
-    return _Derived(first.source, first.byte, call(expr.callee, args, expr.attrs, expr.span), expensive)
+    stored = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
+    return _Derived(first.source, first.byte, call(expr.callee, args, expr.attrs, expr.span), expensive, stored)
 
 
 def _itself(source: Expr) -> _Derived:

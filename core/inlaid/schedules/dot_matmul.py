@@ -54,6 +54,9 @@ class DotMatmulRule:
         """Offer a schedule. Declines products without an instruction, with fewer columns than lanes, or with empty results."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
+        right = {intrinsic.semantics.params[1].dtype for intrinsic in context.intrinsics if len(intrinsic.semantics.params) > 1}
+        if right.isdisjoint(buffer.dtype for buffer in program.inputs):
+            return None
         s = collapsed(program, context.intrinsics)
         product = find_product(s.program)
         if product is None and (anchor := find_anchor(s.program)) and (dots := dots_for(anchor, context)):

@@ -44,7 +44,7 @@ AHEAD = 4
 rows."""
 STEPS = 8
 """Steps of the inner dimension per prefetch. The address of a prefetch takes 15 instructions: one prefetch per step of a tile of
-4 x 3 vectors of AVX2 takes 1.15 of the time of one per 8 steps (128 rows, 768 x 3072)."""
+4 x 3 vectors in 16 registers takes 1.15 of the time of one per 8 steps (128 rows, 768 x 3072)."""
 BURST = 4
 """Maximum prefetches at once. With 8, Winograd convolutions of few tiles take 1.1 of the time (256 channels of 14 x 14 pixels)."""
 ELEMENT = 4

@@ -312,7 +312,8 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symboli
     c, *part = s.split(c, (None, group)) if group > 1 else (c,)
     steps: list[Var] = []
     if plan.dot is None:
-        c, *steps = between_prefetches(s, c, shape, 1 if symbolic else -(-plan.stripe // shape.rows))
+        # Each row tile of a symbolic number prefetches the whole panel, but at least half of the prefetches hit the cache.
+        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows))
     s.reorder(c, *steps, row, vector, lane, *part)
     init = s.decompose_reduction(product, c)
     mark_tile(s, *s.loops(init)[-3:])

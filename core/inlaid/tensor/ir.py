@@ -702,7 +702,9 @@ def walk_exprs(*roots: Expr) -> Iterator[Expr]:
         if node not in seen:
             seen.add(node)
             yield node
-            if below := parts(node):
+            if type(node) is Binary:  # hot path
+                stack += (node.b, node.a)
+            elif below := parts(node):
                 stack.extend(reversed(below))
 
 

@@ -21,6 +21,8 @@ LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "one pixel": ((2, 24, 1, 1), (24, 16, 3, 4), {"strides": (1, 2), "pads": (0, 1, 0, 1)}),
     "phases of different taps": ((1, 16, 4, 3), (16, 8, 3, 5), {"strides": (2, 3), "output_padding": (1, 0)}),
     "stride 1": ((1, 16, 6, 5), (16, 16, 3, 3), {"pads": (1, 0, 1, 2)}),
+    "depthwise": ((2, 6, 5, 7), (6, 1, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1), "groups": 6}),
+    "several results per channel": ((1, 5, 4, 9), (5, 2, 3, 5), {"strides": (2, 3), "output_padding": (1, 2), "groups": 5}),
     "groups and gaps": ((1, 8, 4, 5), (8, 3, 2, 3), {"strides": (2, 3), "dilations": (2, 2), "groups": 2}),
 }
 
@@ -49,12 +51,14 @@ def test_static_and_symbolic_packages_agree_with_the_reference(layer: str, cpu: 
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("cpu", ["native", "x86-64-v2"])
-def test_integers_are_exact(cpu: str) -> None:
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
+def test_integers_are_exact(cpu: str, groups: int) -> None:
     data = RNG.integers(-128, 128, (1, 16, 5, 4)).astype(np.int8)
-    weights = RNG.integers(-127, 128, (16, 24, 4, 4)).astype(np.int8)
+    weights = RNG.integers(-127, 128, (16, 24 // groups, 4, 4)).astype(np.int8)
     x = var("x", TensorType(data.shape, "int8"))
-    unit = function([x], ops.conv_transpose(x, constant(weights), strides=(2, 2), pads=(1, 1, 1, 1), out_dtype="int32"))
+    attrs: dict[str, Any] = {"strides": (2, 2), "pads": (1, 1, 1, 1), "groups": groups}
+    unit = function([x], ops.conv_transpose(x, constant(weights), out_dtype="int32", **attrs))
     (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
     (found,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
     np.testing.assert_array_equal(found, expected)

@@ -10,6 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load, proto
 from inlaid.frontends.onnx.external import ExternalData
+from inlaid.frontends.onnx.weights import LARGE, without_weights
+from inlaid.graph.interp import evaluate
 
 NOWHERE = ExternalData(None, "test.onnx")
 CODES = [code for code in range(1, 27) if code not in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)]
@@ -98,3 +100,49 @@ def test_sparse_tensors_that_do_not_fit_are_refused(indices, dims):
     sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", TensorProto.INT64, [len(indices)], indices), dims)
     with pytest.raises(ModelImportError, match="sparse tensor 'v'"):
         proto.dense_of(sparse, NOWHERE)
+
+
+def with_weights() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Initializers below and above the size from which they are taken out of the message."""
+    rng = np.random.default_rng(0)
+    arrays = {f"w{size}": rng.random((size, 3), np.float32) for size in (4, LARGE, 5, 3 * LARGE)}
+    nodes = [helper.make_node("Identity", [name], [f"y{name}"]) for name in arrays]
+    outputs = [helper.make_tensor_value_info(f"y{name}", TensorProto.FLOAT, array.shape) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "g", [], outputs, [numpy_helper.from_array(array, name) for name, array in arrays.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), arrays
+
+
+def test_large_weights_are_taken_out_of_the_message(tmp_path):
+    model, arrays = with_weights()
+    data = model.SerializeToString()
+    (tmp_path / "model.onnx").write_bytes(data)
+    content, weights = without_weights(memoryview(data))
+    assert sorted(weights) == [1, 3] and len(content) < 2000
+    for number, raw in weights.items():
+        assert raw == model.graph.initializer[number].raw_data
+        model.graph.initializer[number].ClearField("raw_data")
+    assert onnx.ModelProto.FromString(content) == model
+    for given in (data, tmp_path / "model.onnx"):
+        found = evaluate(load(given), ())
+        assert all(np.array_equal(value, array) for value, array in zip(found, arrays.values(), strict=True))
+        assert all(value.flags.aligned for value in found)
+
+
+def test_a_message_that_only_protobuf_reads_is_left_to_it():
+    model, arrays = with_weights()
+    group = b"\xfb\x3e\xfc\x3e"  # an empty group, field 1007, which is unknown
+    assert len(evaluate(load(model.SerializeToString() + group), ())) == len(arrays)
+    for end in (1, 7, LARGE, 20 * LARGE):
+        with pytest.raises(ModelImportError):
+            load(model.SerializeToString()[:-end])
+
+
+def test_weights_given_twice_are_left_to_protobuf():
+    model, arrays = with_weights()
+    tensor = model.graph.initializer[1].SerializeToString()
+    twice = onnx.TensorProto(raw_data=arrays[f"w{LARGE}"].tobytes()[::-1]).SerializeToString() + tensor
+    field = b"\x2a" + bytes([len(twice) & 127 | 128, len(twice) >> 7 & 127 | 128, len(twice) >> 14]) + twice
+    content, weights = without_weights(
+        memoryview(b"\x3a" + bytes([len(field) & 127 | 128, len(field) >> 7 & 127 | 128, len(field) >> 14]) + field)
+    )
+    assert not weights and onnx.ModelProto.FromString(content).graph.initializer[0] == model.graph.initializer[1]

@@ -70,3 +70,15 @@ def test_what_is_cheap_or_of_more_than_one_byte_stays() -> None:
     for value in (ops.relu(a), ops.div(a, b), by_channel, wider):
         unit = function([x, y], stored(value, 0.1, 0, "uint8"))
         assert tabulate(unit) is unit
+
+
+def test_repeated_quantization_is_looked_up_if_asked() -> None:
+    x = var("x", TensorType((2, 128), "uint8"))
+    value = real(x, 0.05, 128, "uint8")
+    gate = stored(ops.clip(ops.add(value, constant(np.float32(0.5))), minimum=0.0, maximum=1.0), 0.004, 0, "uint8")
+    unit = function([x], stored(ops.mul(value, real(gate, 0.004, 0, "uint8")), 0.03, 7, "uint8"))
+    assert tabulate(unit) is unit
+    changed = tabulate(unit, repeated=True)
+    verify(changed)
+    assert names(changed) == ["take"]
+    np.testing.assert_array_equal(evaluate(changed, [every("uint8")]), evaluate(unit, [every("uint8")]))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from inlaid import ops
+from inlaid.arith import size_hint
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -44,7 +45,7 @@ def test_bands_compute_the_same(size: tuple[int, int], window: int, stride: int,
         scheduled = finish(offer.schedule(program))
         texts.append(str(scheduled))
         generator = np.random.default_rng(3)
-        arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in program.inputs]
+        arrays = [generator.integers(-4, 5, tuple(map(size_hint, buffer.shape))).astype("float32") for buffer in program.inputs]
         packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
         (wanted,) = interp.run(program, arrays)
         (got,) = interp.run(scheduled, packed, intrinsics=SEMANTICS)

@@ -8,8 +8,10 @@ the function attribute "outputs" as a JSON list.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +54,20 @@ def load(
     given = Path(model) if isinstance(model, (str, os.PathLike)) else model
     folder, source = given.parent if isinstance(given, Path) else None, ModelSource(given, {})
     file = source.name
-    parsed = proto.parse_model(source.read(), file) if isinstance(given, (Path, bytes)) else given
+    weights: Mapping[int, memoryview] = {}
+    if isinstance(given, (Path, bytes)):
+        given, weights = proto.parse_model(_content(source), file)
     try:
-        return Importer(parsed, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}).module()
+        return Importer(given, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}, weights).module()
     except ModelImportError:
         raise
     except Exception as error:  # such as names that are not text: a damaged message can have anything anywhere
         raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error
+
+
+def _content(source: ModelSource) -> bytes | mmap.mmap:
+    """Map a model's file, or read it if that is impossible."""
+    if isinstance(source.model, Path):
+        with suppress(OSError, ValueError), source.model.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return source.read()

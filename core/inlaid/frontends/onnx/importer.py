@@ -111,13 +111,14 @@ class FrameScope:
 
 @dataclass
 class Importer:
-    """The import of one model."""
+    """The import of one model. `weights` are the raw data that the message lacks, by number of initializer of its graph."""
 
     model: onnx.ModelProto
     external: ExternalData
     converters: Mapping[str, Converter]
     bounds: Mapping[str, DimBound]
     bound_inputs: Mapping[str, np.ndarray[Any, Any]]
+    weights: Mapping[int, memoryview] = field(default_factory=dict)
     values: Values = field(default_factory=Values)
     carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
     guesses: Guesses = field(default_factory=Guesses)
@@ -325,8 +326,10 @@ class Importer:
 
     def _body(self, graph: onnx.GraphProto, frame: Frame) -> list[Expr]:
         """Import a graph whose inputs are in `frame` already. Returns the values of its outputs."""
-        for tensor in graph.initializer:
-            self._define(frame, tensor.name, self._constant(proto.array_of(tensor, self.external), tensor.name))
+        weights = self.weights if frame.parent is None else {}
+        for number, tensor in enumerate(graph.initializer):
+            value = proto.array_of(tensor, self.external, weights.get(number))
+            self._define(frame, tensor.name, self._constant(value, tensor.name))
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             self._define(frame, name, self._constant(proto.dense_of(sparse, self.external), name))

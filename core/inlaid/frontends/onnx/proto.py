@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,13 @@ import numpy as np
 from inlaid.arith import Dim
 from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx.external import ExternalData
+from inlaid.frontends.onnx.weights import without_weights
 from inlaid.ops.container import NOTHING
 from inlaid.types import DType, OptionalType, SequenceType, TensorType, Type, dtype
 
 if TYPE_CHECKING:
+    import mmap
+
     import onnx
 
 # TensorProto.DataType of onnx.proto, without the unsupported types (complex, float6).
@@ -44,31 +47,36 @@ def code_of(of: DType) -> int:
     return _CODES[of.name]
 
 
-def parse_model(data: bytes, file: str) -> onnx.ModelProto:
-    """Parse a serialised model. Raises `ModelImportError` for bytes that are not an ONNX model."""
+def parse_model(data: bytes | mmap.mmap, file: str) -> tuple[onnx.ModelProto, Mapping[int, memoryview]]:
+    """Parse a serialised model. Also returns the raw data that the model lacks, by number of initializer. Raises `ModelImportError`
+    for bytes that are not an ONNX model."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(data)
+        content, weights = without_weights(memoryview(data))
+    except ValueError:
+        content, weights = bytes(data), {}  # damaged, or of wire types that protobuf knows
+    try:
+        model.ParseFromString(content)
     except (DecodeError, RuntimeError, ValueError) as error:
         raise ModelImportError(f"{file} is not an ONNX model, or is damaged: {error}", node=file) from error
-    return model
+    return model, weights
 
 
-def array_of(tensor: onnx.TensorProto, external: ExternalData) -> Array:
-    """Decode a tensor to a read-only array. Strings are an object array of str.
+def array_of(tensor: onnx.TensorProto, external: ExternalData, raw: memoryview | None = None) -> Array:
+    """Decode a tensor to an array. `raw` is its raw data if the message lacks it; it is copied. Strings are an object array of str.
 
     Raises `ModelImportError` if the data does not fit the shape and dtype.
     """
     try:
-        return _array(tensor, external)
+        return _array(tensor, external, raw)
     except (ValueError, OverflowError) as error:
         raise ModelImportError(f"tensor {tensor.name!r}: {error}", node=f"{external.file}:{tensor.name}") from error
 
 
-def _array(tensor: onnx.TensorProto, external: ExternalData) -> Array:
+def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview | None) -> Array:
     element = dtype_of(tensor.data_type)
     shape = tuple(tensor.dims)
     if any(dim < 0 for dim in shape):
@@ -84,6 +92,8 @@ def _array(tensor: onnx.TensorProto, external: ExternalData) -> Array:
     size = -(-count * element.bits // 8) if element.bits < 8 and element.kind != "bool" else count * element.bytes
     if tensor.data_location == tensor.EXTERNAL:
         raw = external.read(tensor, size)
+    elif apart is not None:
+        raw = bytes(apart)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:

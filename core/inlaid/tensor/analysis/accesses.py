@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -39,39 +40,52 @@ class UnknownAccessError(Exception):
     """Raised if the bytes of an access have no known bounds."""
 
 
+Box = tuple[tuple[arith.Expr, arith.Expr], ...]
+_Ranges = dict[arith.Expr, tuple[int, int]]
+_Boxes = dict[tuple[ir.Buffer, bool], list[tuple[StmtPath, Box, _Ranges, arith.Analyzer]]]
+"""The boxes that a statement reads (True) and writes, by buffer, each with path, ranges of enclosing loops, and analyzer."""
+
+
 def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
     """Iterate over the reads or writes of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
-    access = ir.Access.READ if reads else ir.Access.WRITE
-    stack: list[tuple[ir.Stmt, StmtPath, dict[arith.Expr, tuple[int, int]], arith.Analyzer]] = [(body, (), {}, arith.Analyzer())]
+    for place, box, ranges, analyzer in _boxes(body).get((buffer, reads), ()):
+        yield place, _access(buffer, box, ranges, analyzer)
+
+
+@functools.lru_cache(maxsize=16)  # callers ask about one buffer of a statement after the other
+def _boxes(body: ir.Stmt) -> _Boxes:
+    found: _Boxes = {}
+    stack: list[tuple[ir.Stmt, StmtPath, _Ranges, arith.Analyzer]] = [(body, (), {}, arith.Analyzer())]
     while stack:
         stmt, place, ranges, analyzer = stack.pop()
         if isinstance(stmt, (ir.While, ir.Block)):
             raise UnknownAccessError
-        regions = stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ()
-        boxes = [region.ranges for region in regions if region.buffer is buffer]
-        if reads:
-            found = (node for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load) and node.buffer is buffer)
-            boxes += [tuple((index, arith.ONE) for index in node.indices) for node in found]
-        elif isinstance(stmt, ir.Store) and stmt.buffer is buffer:
-            boxes.append(tuple((index, arith.ONE) for index in stmt.indices))
-        if boxes:
-            here = (*place, PathStep(stmt))
-            for box in boxes:
-                yield here, _access(buffer, box, ranges, analyzer)
-        count, within = 1, ranges
+        boxes: list[tuple[ir.Buffer, bool, Box]] = []
+        if isinstance(stmt, ir.Intrinsic):
+            for access, read in ((ir.Access.READ, True), (ir.Access.WRITE, False)):
+                boxes += [(region.buffer, read, region.ranges) for region in stmt.touching(access)]
+        for node in ir.walk_exprs(*values_of(stmt)):
+            if isinstance(node, ir.Load):
+                boxes.append((node.buffer, True, tuple((index, arith.ONE) for index in node.indices)))
+        if isinstance(stmt, ir.Store):
+            boxes.append((stmt.buffer, False, tuple((index, arith.ONE) for index in stmt.indices)))
+        for buffer, read, box in boxes:
+            found.setdefault((buffer, read), []).append(((*place, PathStep(stmt)), box, ranges, analyzer))
+        count = 1
         if isinstance(stmt, ir.For):
             most = analyzer.bounds(stmt.extent)[1]
             if most is None:
                 raise UnknownAccessError
-            count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
-            analyzer = arith.Analyzer(within)
+            count, ranges = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
+            analyzer = arith.Analyzer(ranges)
         for part, inner in enumerate(ir.substatements(stmt)):
-            stack.append((inner, (*place, PathStep(stmt, part, count)), within, analyzer))
+            stack.append((inner, (*place, PathStep(stmt, part, count)), ranges, analyzer))
+    return found
 
 
 def _access(
     buffer: ir.Buffer,
-    box: tuple[tuple[arith.Expr, arith.Expr], ...],
+    box: Box,
     ranges: Mapping[arith.Expr, tuple[int, int]],
     analyzer: arith.Analyzer,
 ) -> Access:

@@ -14,10 +14,10 @@ Box = tuple[tuple[arith.Expr, arith.Expr], ...]
 _Key = tuple[ir.Buffer, Box]
 
 
-def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
+def reads(stmt: ir.Stmt, written: tuple[ir.Region, ...] | None = None) -> tuple[ir.Region, ...]:
     """Return the boxes that a statement reads, except in buffers that it also writes or allocates. A box read under a condition may
-    extend outside its buffer."""
-    written = {region.buffer for region in writes(stmt)}
+    extend outside its buffer. `written` are the boxes that it writes, if known."""
+    buffers = {region.buffer for region in (writes(stmt) if written is None else written)}
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
@@ -31,7 +31,7 @@ def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
             ]
             regions += _of_intrinsic(node, ir.Access.READ, ranges)
         for region in regions:
-            if region.buffer not in written and region.buffer not in private:
+            if region.buffer not in buffers and region.buffer not in private:
                 found[region.buffer, region.ranges] = None
     return tuple(ir.Region(buffer, box) for buffer, box in found)
 
@@ -53,7 +53,8 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 def with_footprint(block: ir.Block) -> ir.Block:
     """Recompute the reads and writes of a block from its body. The reads and writes of nested blocks must be correct."""
-    return replace(block, reads=reads(block.body), writes=writes(block.body))
+    written = writes(block.body)
+    return replace(block, reads=reads(block.body, written), writes=written)
 
 
 class Uses:
@@ -80,14 +81,18 @@ class Uses:
         written: dict[Box, None] = {}
         around: Ranges = {}
         analyzer = arith.Analyzer(around)
+        boxes: dict[tuple[arith.Expr, ...], Box] = {}
         for node, ranges in _leaves(stmt, around, lambda part: buffer in self.of(part)):
             if ranges is not around:
-                around, analyzer = ranges, arith.Analyzer(ranges)
-            for load in ir.walk_exprs(*values_of(node)):
-                if isinstance(load, ir.Load) and load.buffer is buffer:
-                    read[_box(load.indices, buffer, ranges, analyzer)] = None
+                around, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
+            loads = (load for load in ir.walk_exprs(*values_of(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
+            places = [(load.indices, read) for load in loads]
             if isinstance(node, ir.Store) and node.buffer is buffer:
-                written[_box(node.indices, buffer, ranges, analyzer)] = None
+                places.append((node.indices, written))
+            for indices, found in places:
+                if indices not in boxes:
+                    boxes[indices] = _box(indices, buffer, ranges, analyzer)
+                found[boxes[indices]] = None
             for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
                 for region in _of_intrinsic(node, access, ranges, analyzer, buffer):
                     found[region.ranges] = None
@@ -239,4 +244,4 @@ def widened(
     high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
     if low is None or high is None:
         return arith.ZERO, arith.wrap(dim)
-    return low[0], arith.simplify(high[1] - low[0] + 1)
+    return low[0], arith.ONE if high[1] is low[0] else arith.simplify(high[1] - low[0] + 1)

@@ -59,12 +59,8 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
     ranges = outer | loop_ranges(*site.loops)
     analyzer = arith.Analyzer(ranges | {loop.var: (0, arith.unwrap(loop.extent - 2))})
     spans = spans_of(*site.loops)
-    moving: set[arith.Expr] = {loop.var, *(item.var for item in site.loops)}
-    whole: list[arith.Expr] = []
-    for first, extent in region.ranges:
-        start = arith.substitute(first, bound)
-        if extent == arith.ONE:
-            whole.append(_moving_part(start, moving, arith.Analyzer(ranges)))
+    starts = [arith.substitute(first, bound) for first, _ in region.ranges]
+    for start, (_, extent) in zip(starts, region.ranges, strict=True):
         if loop.var not in arith.free_vars(start):
             continue
         touched = inside(start, arith.substitute(extent, bound), spans, analyzer)
@@ -74,6 +70,10 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
             ahead = (arith.substitute(low, step), arith.substitute(high, step))
             if analyzer.prove(arith.compare("<", high, ahead[0])) or analyzer.prove(arith.compare("<", ahead[1], low)):
                 return
+    moving: set[arith.Expr] = {loop.var, *(item.var for item in site.loops)}
+    every = arith.Analyzer(ranges)
+    single = (start for start, (_, extent) in zip(starts, region.ranges, strict=True) if extent == arith.ONE)
+    whole = [_moving_part(start, moving, every) for start in single]
     if not determined(loop.var, loop.extent, whole, ranges):
         raise failed(
             program,

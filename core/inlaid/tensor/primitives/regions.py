@@ -98,7 +98,7 @@ def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
     """Return `c` if the index is `var + c` and `c` does not depend on `var`; None otherwise."""
     if index is var:
         return arith.ZERO
-    parts = arith.affine(index, var)
+    parts = arith.affine(index, var) if var in arith.free_vars(index) else None
     return parts[1] if parts is not None and parts[0] == arith.ONE else None
 
 

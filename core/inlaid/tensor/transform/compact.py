@@ -76,9 +76,9 @@ def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer, uses: Uses) -> bool:
     """Test whether a statement writes each element of a buffer before it reads it."""
-    read, written = uses.boxes(stmt, buffer)
-    if not written or not _writes_first(stmt, buffer, uses):
+    if not _writes_first(stmt, buffer, uses):  # cheaper than the boxes
         return False
+    read, written = uses.boxes(stmt, buffer)
     for axis in range(len(buffer.shape)):
         own, every = _union(written, axis), _union((*written, *read), axis)
         if own is None or every is None or own[1] != every[1] or arith.simplify(own[0] - every[0]) != arith.ZERO:
@@ -146,7 +146,7 @@ def _union(boxes: tuple[Box, ...], axis: int) -> tuple[arith.Expr, int] | None:
     base = boxes[0][axis][0]
     low = high = 0
     for box in boxes:
-        distance = arith.simplify(box[axis][0] - base)
+        distance = arith.ZERO if box[axis][0] == base else arith.simplify(box[axis][0] - base)
         extent = arith.simplify(box[axis][1])
         if not (isinstance(distance, arith.Const) and isinstance(extent, arith.Const)):
             return None

@@ -299,20 +299,21 @@ def check_registers(program: ir.LoopProgram) -> None:
         stmt.var for stmt in statements if isinstance(stmt, ir.For) and (stmt.kind is ir.ForKind.VECTORIZED or stmt.over_threads)
     }
     for stmt in statements:
-        if isinstance(stmt, ir.Store):
+        if isinstance(stmt, ir.Store) and stmt.buffer.scope == "register":
             _check_indices(program, stmt.buffer, stmt.indices, lanes)
         if isinstance(stmt, ir.Intrinsic):
             for region in stmt.regions:
-                _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), lanes)
+                if region.buffer.scope == "register":
+                    _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), lanes)
         for node in ir.walk_exprs(*values_of(stmt)):
-            if isinstance(node, ir.Load):
+            if isinstance(node, ir.Load) and node.buffer.scope == "register":
                 _check_indices(program, node.buffer, node.indices, lanes)
 
 
 def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], lanes: set[arith.Expr]) -> None:
-    if buffer.scope != "register":
-        return
     for position, index in enumerate(indices):
+        if type(index) is arith.Const:
+            continue
         varying = sorted(repr(var) for var in arith.free_vars(index) - lanes)
         if varying or arith.reads_data(index):
             raise ScheduleError(

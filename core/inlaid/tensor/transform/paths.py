@@ -32,13 +32,10 @@ def find(root: ir.Stmt, kind: type[S], wanted: Callable[[S], bool]) -> Path | No
         node = link[0]
         if type(node) is kind and wanted(node):
             return _unlinked(link)
-        match node:
-            case ir.For() | ir.Alloc():
-                stack.append((node.body, link))
-            case ir.Block(body=ir.Store()) | ir.Store():
-                pass  # contains nothing that is searched for
-            case _:
-                stack.extend([(child, link) for child in reversed(ir.substatements(node))])
+        if isinstance(node, (ir.For, ir.Alloc)):
+            stack.append((node.body, link))
+        elif type(node) is not ir.Store and not (type(node) is ir.Block and type(node.body) is ir.Store):
+            stack.extend([(child, link) for child in reversed(ir.substatements(node))])
     return None
 
 
@@ -249,22 +246,20 @@ def remapped(
     """Replace buffers, including parameters, and remap their elements. `maps` maps a buffer to its replacement and a function from
     old to new indices. The reads and writes of blocks are recomputed."""
 
-    def simplified(indices: tuple[arith.Expr, ...], ranges: Ranges) -> tuple[arith.Expr, ...]:
-        analyzer = arith.Analyzer(ranges)
-        return tuple(map(analyzer.simplify, indices))
-
     def rewriter(ranges: Ranges) -> Rewriter:
+        simplify = arith.Analyzer(ranges).simplify
+
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load) or node.buffer not in maps:
                 return None
             buffer, place = maps[node.buffer]
-            return ir.load(buffer, simplified(place(node.indices), ranges))
+            return ir.load(buffer, tuple(map(simplify, place(node.indices))))
 
         def change(stmt: ir.Stmt) -> ir.Stmt | None:
             match stmt:
                 case ir.Store(buffer=buffer) if buffer in maps:
                     other, place = maps[buffer]
-                    return ir.Store(other, simplified(place(stmt.indices), ranges), stmt.value)
+                    return ir.Store(other, tuple(map(simplify, place(stmt.indices))), stmt.value)
                 case ir.Alloc(buffer=buffer) if buffer in maps:
                     return ir.Alloc(maps[buffer][0], stmt.body)
                 case ir.Block():

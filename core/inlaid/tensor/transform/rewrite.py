@@ -101,7 +101,12 @@ class Rewriter:
         return new if any(map(is_not, new, regions)) else regions
 
     def _stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        match stmt:
+        match stmt:  # the most frequent statements first
+            case ir.Store(buffer=buffer, indices=indices, value=value):
+                new_buffer, new_indices, new_value = self._buffers.get(buffer, buffer), self._indices_of(indices), self.expr(value)
+                if new_buffer is buffer and new_indices is indices and new_value is value:
+                    return stmt
+                return ir.Store(new_buffer, new_indices, new_value)
             case ir.For(extent=extent, body=body):
                 new_extent, new_body = self.index(extent), self.stmt(body)
                 if new_extent is extent and new_body is body:
@@ -112,11 +117,6 @@ class Rewriter:
                 return stmt if new_condition is condition and new_body is body else ir.While(new_condition, new_body)
             case ir.Block():
                 return self._block(stmt)
-            case ir.Store(buffer=buffer, indices=indices, value=value):
-                new_buffer, new_indices, new_value = self._buffers.get(buffer, buffer), self._indices_of(indices), self.expr(value)
-                if new_buffer is buffer and new_indices is indices and new_value is value:
-                    return stmt
-                return ir.Store(new_buffer, new_indices, new_value)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 new_condition, new_then = self.expr(condition), self.stmt(then)
                 new_otherwise = None if otherwise is None else self.stmt(otherwise)

@@ -124,7 +124,11 @@ class _Unroller(Rewriter):
             if node in memo:
                 continue
             new = node
-            if old:
+            if type(node) is ir.Binary:  # hot path
+                a, b = memo[node.a], memo[node.b]
+                if a is not node.a or b is not node.b:
+                    new = ir.Binary(node.dtype, node.op, a, b)
+            elif old:
                 args = tuple([memo[arg] for arg in old])
                 if any(map(is_not, args, old)):
                     new = ir.with_operands(node, args)

@@ -1,0 +1,55 @@
+"""Unrolling: every copy has the indices that substitution gives, whatever their form."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlaid import arith
+from inlaid.tensor import ir
+from inlaid.tensor.transform.lower_blocks import simplify_program
+from inlaid.tensor.transform.unroll import unroll_loops
+from inlaid.types import dtype
+
+ROW, COLUMN, OUTER = arith.Var("row"), arith.Var("column"), arith.Var("outer")
+FLOAT = dtype("float32")
+
+
+def indices() -> st.SearchStrategy[arith.Expr]:
+    """Sums, products, divisions, remainders and comparisons of the loops' variables."""
+    leaves = st.sampled_from([ROW, COLUMN, OUTER]) | st.integers(-3, 9).map(arith.wrap)
+
+    def larger(inner: st.SearchStrategy[arith.Expr]) -> st.SearchStrategy[arith.Expr]:
+        two = st.tuples(inner, inner)
+        return st.one_of(
+            two.map(lambda pair: pair[0] + pair[1]),
+            two.map(lambda pair: pair[0] * pair[1]),
+            st.tuples(inner, st.integers(1, 7)).map(lambda pair: pair[0] // pair[1]),
+            st.tuples(inner, st.integers(1, 7)).map(lambda pair: pair[0] % pair[1]),
+            two.map(lambda pair: arith.compare("<", *pair)),
+        )
+
+    return st.recursive(leaves, larger, max_leaves=8)
+
+
+@settings(deadline=None)
+@given(indices(), indices())
+def test_copies_have_the_values_of_their_iterations(place: arith.Expr, other: arith.Expr) -> None:
+    """One store is inside two unrolled loops, and again inside a serial and an unrolled loop over the same variables."""
+    target, source = ir.Buffer("target", (1000,), FLOAT), ir.Buffer("source", (1000,), FLOAT)
+    value = ir.load(source, (other,))
+    store = ir.Store(target, (place,), value * value)
+    rows = ir.For(ROW, arith.Const(3), ir.For(COLUMN, arith.Const(2), store, ir.ForKind.UNROLLED), ir.ForKind.UNROLLED)
+    serial = ir.For(ROW, arith.Const(3), ir.For(COLUMN, arith.Const(2), store, ir.ForKind.UNROLLED))
+    program = ir.LoopProgram("p", (source,), (target,), ir.For(OUTER, arith.Const(4), ir.Seq((rows, serial))))
+    for done in (unroll_loops(program), simplify_program(unroll_loops(program))):
+        assert isinstance(done.body, ir.For)
+        stores = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.Store)]
+        assert len(stores) == 6 + 2
+        for number, copy in enumerate(stores):
+            (read,) = {node.indices[0] for node in ir.walk_exprs(copy.value) if isinstance(node, ir.Load)}
+            for outer in range(4):
+                for row in (number // 2,) if number < 6 else range(3):
+                    values: dict[arith.Expr, int] = {OUTER: outer, ROW: row, COLUMN: number % 2}
+                    unrolled = {ROW, COLUMN} if number < 6 else {COLUMN}
+                    inner = {var: count for var, count in values.items() if var not in unrolled}
+                    for made, expected in ((copy.indices[0], place), (read, other)):
+                        assert arith.evaluate(made, inner) == arith.evaluate(expected, values)
