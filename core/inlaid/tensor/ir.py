@@ -686,7 +686,9 @@ def payloads(index: arith.Expr) -> Iterator[Expr]:
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
     """Return the value expressions directly below a node: its operands, and the payloads of its checked indices."""
-    if not isinstance(expr, _LEAVES):  # reads of tensors are loads too
+    if type(expr) is Const:
+        return ()
+    if not isinstance(expr, (Load, Index)):
         return operands(expr)
     return tuple([value for index in index_operands(expr) if arith.reads_data(index) for value in payloads(index)])
 
