@@ -233,9 +233,7 @@ class Analyzer:
                 constant += factor * form.constant
                 for atom, count in form.terms.items():
                     terms[atom] = terms.get(atom, 0) + factor * count
-        if 0 in terms.values():
-            terms = {atom: count for atom, count in terms.items() if count}
-        return self._rejoined(Linear(terms, constant))
+        return self._rejoined(Linear({atom: count for atom, count in terms.items() if count}, constant))
 
     def _rejoined(self, form: Linear) -> Linear:
         """Recombine quotients and remainders: `x // c * c + x % c` to `x`; `x // c % d * c + x % c` and `x % (c * d) // c * c + x %

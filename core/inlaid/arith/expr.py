@@ -34,10 +34,7 @@ class Expr:
 
     def __init__(self, *operands: Expr) -> None:
         self.operands = operands
-        if len(operands) == 2:  # hot path
-            self._hash = hash((type(self), operands[0]._hash, operands[1]._hash))
-        else:
-            self._hash = hash((type(self), *map(_HASH, operands)))
+        self._hash = hash((type(self), *map(_HASH, operands)))
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         """Copy the node with new operands, constant-folded."""
@@ -62,9 +59,8 @@ class Expr:
         return add(other, self) if isinstance(other, INTEGERS) else NotImplemented
 
     def __sub__(self, other: Dim) -> Expr:
-        if type(other) is int:  # hot path: `extent - 1`
-            return add(self, -other)
-        return add(self, mul(other, -1)) if isinstance(other, INTEGERS) else NotImplemented
+        negative = -other if type(other) is int else mul(other, -1) if isinstance(other, INTEGERS) else None
+        return NotImplemented if negative is None else add(self, negative)
 
     def __rsub__(self, other: Dim) -> Expr:
         return add(other, mul(self, -1)) if isinstance(other, INTEGERS) else NotImplemented
