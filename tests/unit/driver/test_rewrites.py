@@ -106,7 +106,7 @@ def test_timing_tells_regions_apart() -> None:
     assert [name for name, _ in timing.seconds] == [f"{name} @{REGION}" for name in ALWAYS]
 
 
-def broken(target: ir.Function, supports: Any) -> ir.Function:
+def broken(target: ir.Function, *facts: Any, **options: Any) -> ir.Function:
     """The function with a variable that nothing binds."""
     field = ir.tuple_item(target.body, 0)
     return ir.function(target.params, ir.tuple_([ops.add(field, ir.var("y", field.type))]), target.attrs)

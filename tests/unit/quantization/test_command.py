@@ -56,7 +56,7 @@ def test_choices_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     ("words", "status", "message"),
     [
         (("--scales", "any"), 2, "add --quantize"),
-        (("--quantize", "nowhere.npz"), 2, "does not exist"),
+        (("--quantize", "nowhere.npz"), 3, "does not exist"),
         (("--quantize", "small.onnx"), 3, "is not an .npz file"),
         (("--quantize", "samples.npz", "--calibration", "max"), 2, "is not one of"),
     ],
