@@ -96,6 +96,7 @@ conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes 
 
 bench: $(DEVELOPING) ## time Inlaid against its peers for 35 minutes, oldest results first; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --minutes $(MINUTES) --write docs/benchmarks.md
+	$(BIN)/python benchmarks/summary.py
 
 bench-symbolic: $(DEVELOPING) ## time symbolic sizes against fixed sizes and peers; writes docs/benchmarks-symbolic.md
 	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
@@ -103,6 +104,7 @@ bench-symbolic: $(DEVELOPING) ## time symbolic sizes against fixed sizes and pee
 bench-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## time whole models as on a CPU with AVX2 only; writes docs/benchmarks-avx2.md
 	$(AS_AVX2) $(BIN)/python benchmarks/bench.py --models --precisions f32 int8 --against onnxruntime openvino --minutes $(MINUTES) \
 		--results $(OLDER_HOST)/bench.jsonl --write docs/benchmarks-avx2.md --title "Benchmarks with AVX2: every engine held to it"
+	$(BIN)/python benchmarks/summary.py
 
 bench-symbolic-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## time symbolic sizes as on a CPU with AVX2 only; writes docs/benchmarks-symbolic-avx2.md
 	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --kernels --results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md --title "$(AVX2_TITLE)"

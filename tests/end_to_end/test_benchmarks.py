@@ -13,6 +13,7 @@ import pytest
 
 import by_hand
 import installation
+import summary
 import symbolic_page
 from inlaid.cli.comparison import Result, Timing
 from inlaid.plugins.registry import default_registry
@@ -53,6 +54,21 @@ def test_the_latest_of_each_is_drawn(tmp_path):
     assert "Geometric mean of the ratios over 2 models: **1.00**; 1 meet their goal; slower than the best peer: b." in text
     assert "- Machine: this machine." in text
     assert "- Versions: these versions." in text
+
+
+def test_summary_reads_what_bench_writes(tmp_path):
+    every = [measured("a", 5.0, 10.0), measured("b", 20.0, 10.0)]
+    assert summary.ratios(draw(every), "f32", 1) == {"a": 0.5, "b": 2.0}
+    assert summary.ratios(draw(every), "int8", 1) == {}
+    (tmp_path / summary.SOURCES[0].page).write_text(draw(every), encoding="utf-8")
+    lines = summary.summary(tmp_path).splitlines()
+    assert lines[0] == f"| model | {summary.SOURCES[0].column}: f32 |"
+    assert lines[2:6] == ["| a | 0.50 |", "| b | 2.00 |", "| geometric mean | **1.00** |", "| slower models | 1 |"]
+
+
+def test_summary_is_up_to_date():
+    text = summary.OVERVIEW.read_text(encoding="utf-8")
+    assert text.partition(summary.BEGIN)[2].partition(summary.END)[0] == summary.summary()
 
 
 needs_x86 = pytest.mark.skipif(
