@@ -46,8 +46,8 @@ def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 
 
 def _with_epilogue(conv: DirectConv) -> tuple[Schedule, str]:
-    """Inline the epilogue into one block. Without an epilogue, add a block that copies the sums. Returns the schedule and the name of
-    that block."""
+    """Inline the epilogue into one block. Without an epilogue, add a block that copies the sums. Returns the schedule and the name
+    of that block."""
     s, final = conv.schedule.copy(), last_of(conv.anchor)
     inline_all(s, [block.name for block in conv.anchor.after if block.name != final])
     return s, s.cache_write(conv.anchor.block.name) if final is None else final
