@@ -45,9 +45,10 @@ def _is_printable(loop: ir.For) -> bool:
                 return False
     for buffer, indices in accesses:
         for axis, index in enumerate(indices):
-            separable = not arith.reads_data(index) and separate(index, (loop.var,)) is not None
-            if not separable or not isinstance(arith.product(buffer.shape[axis + 1 :]), int):
-                fixed.append(index)
+            if loop.var in arith.free_vars(index):
+                static = isinstance(arith.product(buffer.shape[axis + 1 :]), int)
+                if not static or arith.reads_data(index) or separate(index, (loop.var,)) is None:
+                    return False
     return all(loop.var not in arith.free_vars(index) for index in fixed)
 
 
