@@ -24,8 +24,7 @@ _EXACT = 1 << 60
 """Bounds are computed in int64; sums of products that may exceed this value have the full range."""
 _FLOAT_EXACT = 1 << 51
 """Bounds up to this value are computed in float64, which is exact up to four times the value."""
-_PART = 1 << 15
-"""Number of weights that are converted at a time, so that they stay in the cache."""
+_PART = 1 << 15  # weights that are converted at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
