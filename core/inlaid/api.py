@@ -329,6 +329,7 @@ def compile_file(
     if change is not None:
         module = change(module)
     package = build_package(module, targets, registry, report, instruments, settings, cache)
+    del module  # the package's file can then reuse the memory of its weights
     report.finish(package.program.regions)
     if made is None:
         return Compiled(package, None)

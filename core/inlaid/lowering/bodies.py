@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from inlaid import arith
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
@@ -10,12 +12,20 @@ from inlaid.lowering.kernel import INLINE_LIMIT, result_types, tensor_type
 from inlaid.types import type_vars
 
 
-def body_of(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
-    """Return the parameters, body and arguments of a call, with single-element constants inlined into the body."""
+def body_of(
+    call: graph.Call, kept: frozenset[int] = frozenset()
+) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
+    """Return the parameters, body and arguments of a call. Single-element constants are inlined into the body, except the arguments
+    at the positions `kept`."""
+    return inline_scalars(*whole_body(call), call.args, kept)
+
+
+def whole_body(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr]:
+    """Return the parameters and body of a call, with a parameter per argument."""
     if isinstance(call.callee, graph.Function):
-        return inline_scalars(call.callee.params, call.callee.body, call.args)
+        return call.callee.params, call.callee.body
     params = tuple(graph.var(f"x{index}", arg.type) for index, arg in enumerate(call.args))
-    return inline_scalars(params, graph.Call(call.type, call.span, call.callee, params, call.attrs), call.args)
+    return params, graph.Call(call.type, call.span, call.callee, params, call.attrs)
 
 
 def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[arith.Expr]:
@@ -29,22 +39,24 @@ def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[a
 
 
 def inline_scalars(
-    params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]
+    params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...], kept: frozenset[int] = frozenset()
 ) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
-    """Inline single-element constants into a kernel body as literals."""
-    chosen = {
-        id(param): arg
-        for param, arg in zip(params, args, strict=True)
-        if isinstance(arg, graph.Constant) and arg.data.size <= INLINE_LIMIT and arg.data.size
-    }
+    """Inline single-element constants into a kernel body as literals, except the arguments at the positions `kept`."""
+    pairs = enumerate(zip(params, args, strict=True))
+    chosen = {id(param): arg for place, (param, arg) in pairs if is_scalar(arg) and place not in kept}
     if not chosen:
         return params, body, args
     memo: dict[int, graph.Expr] = dict(chosen)
     for expr in graph.post_order(body):
         if id(expr) not in memo:
             memo[id(expr)] = graph.rebuild(expr, tuple(memo[id(child)] for child in graph.children(expr)))
-    kept = [(param, arg) for param, arg in zip(params, args, strict=True) if id(param) not in chosen]
-    return tuple(param for param, _ in kept), memo[id(body)], tuple(arg for _, arg in kept)
+    left = [(param, arg) for param, arg in zip(params, args, strict=True) if id(param) not in chosen]
+    return tuple(param for param, _ in left), memo[id(body)], tuple(arg for _, arg in left)
+
+
+def is_scalar(arg: graph.Expr) -> TypeGuard[graph.Constant]:
+    """Test whether an argument is a constant that may be inlined."""
+    return isinstance(arg, graph.Constant) and 0 < arg.data.size <= INLINE_LIMIT
 
 
 def is_operator(call: graph.Call, name: str) -> bool:

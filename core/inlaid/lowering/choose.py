@@ -15,6 +15,7 @@ from inlaid.lowering.bodies import body_of, hidden_sizes, is_operator, kernel_na
 from inlaid.lowering.branches import Arms, in_arms
 from inlaid.lowering.choice import LayoutChoice, Option
 from inlaid.lowering.kernel import KernelSource, build, grid_of, result_types, tensor_type
+from inlaid.lowering.scalars import varying_scalars
 from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
@@ -146,6 +147,7 @@ class _Steps:
         self._calls: dict[int, tuple[int, tuple[Decision, ...]]] = {}
         self._offers: dict[Any, tuple[Offer, ...]] = {}
         self._copied: dict[TensorType, bool] = {}
+        self._varying: dict[int, frozenset[int]] = {}
 
     def decided(self) -> dict[int, Decision]:
         """Solve for the cheapest decision per call, by id."""
@@ -156,6 +158,8 @@ class _Steps:
         """Add steps for all expressions of a region, operands first, and for the row-major uses of its results."""
         source, choice, values = self._source, self._choice, self._values
         constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
+        if self._context.capabilities.memory is None and self._context.capabilities.threads is None:
+            self._varying = varying_scalars(expr for expr in exprs if isinstance(expr, graph.Call))
         for param in source.function.params:
             type_ = tensor_type(param.type)
             values[id(param)] = choice.step((), ((type_.shape, type_.dtype),), _ROW_MAJOR)
@@ -197,7 +201,7 @@ class _Steps:
     def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[Decision, ...]:
         """Enumerate the candidate decisions for a call. There is always at least one."""
         capabilities = self._context.capabilities
-        params, body, args = body_of(call)
+        params, body, args = body_of(call, self._varying.get(id(call), frozenset()))
         given = [self._values[id(arg)][0] for arg in args]
         known = [self._choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
         viewed = given[0] if given else None  # scalar constants are inlined, not arguments

@@ -117,7 +117,7 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
             problem = replace(problem, magnitudes=(_magnitude(ranges, old.args[0]), _magnitude(ranges, old)))
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
-        return next(way for way in by_time if way is new or is_supported(way, supports, data))
+        return next(way for way in by_time if way is not None and (way is new or is_supported(way, supports, data)))
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -152,8 +152,8 @@ def _problem(expr: Expr) -> _Problem | None:
     return _Problem(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), positions, static)
 
 
-def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
-    """Yield the algorithms: predicted seconds (times `GAIN` for the direct one) and a function that builds the expression."""
+def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
+    """Yield the predicted seconds (times `GAIN` if direct) of each algorithm, and a function that builds it (None if inexact)."""
     attrs, capabilities, of = problem.attrs, context.capabilities, problem.kinds[1] if problem.kinds == KINDS[2] else "float32"
     size = dtype(of).bytes * problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
@@ -169,7 +169,7 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
         plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, of)
-        if plan is not None and (not problem.magnitudes or is_exact(problem.weights, tile, *problem.magnitudes)):
+        if plan is not None:
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
             yield _seconds(plan.cycles, size * more, capabilities), partial(_tiled, problem, tile)
 
@@ -256,6 +256,8 @@ def _unfolded(problem: _Problem) -> Expr:
     return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
 
 
-def _tiled(problem: _Problem, tile: int) -> Expr:
+def _tiled(problem: _Problem, tile: int) -> Expr | None:
+    if problem.magnitudes and not is_exact(problem.weights, tile, *problem.magnitudes):
+        return None
     weights = constant(transform_weights(problem.weights.astype("int16" if problem.magnitudes else "float32"), tile))
     return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)

@@ -10,6 +10,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.distinct import DistinctArrays
 from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
 from inlaid.lowering.bodies import is_operator, source_nodes
@@ -94,6 +95,7 @@ class _Emitter:
         self._buffers = Buffers()
         self._values: dict[int, tuple[int, ...]] = {}
         self._arrays: dict[int, graph.Constant] = {}
+        self._contents = DistinctArrays()
         self._kernels: list[ir.LoopProgram] = []
         self._numbers: dict[Any, int] = {}
         self._calls: list[KernelCall] = []
@@ -147,7 +149,7 @@ class _Emitter:
     def _constant(self, constant: graph.Constant, layout: Layout = ROW_MAJOR) -> int:
         """Add a buffer for a constant in a layout. It is packed only if a call reads it."""
         type_ = tensor_type(constant.type)
-        name = ".".join([constant.digest()[:32], *(f"{axis}x{factor}" for axis, factor in layout.blocks)])
+        name = ".".join([f"weights{self._contents.add(constant.data)}", *(f"{axis}x{factor}" for axis, factor in layout.blocks)])
         number = self._buffers.add(Planned(name, "constant", type_.shape, type_.dtype, layout=layout))
         self._arrays[number] = constant
         return number

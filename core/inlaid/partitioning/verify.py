@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inlaid.distinct import DistinctArrays
 from inlaid.errors import VerifyError
 from inlaid.graph import ir
 from inlaid.partitioning.annotate import targeted
@@ -30,8 +31,13 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
         region, otherwise = after.module[guard.region], after.module[guard.otherwise]
         if region.type != otherwise.type:
             raise VerifyError(f"expected type {region.type!r} for the alternative of {guard.region}, got {otherwise.type!r}")
-    kept = _digests(*(after.module[name] for name in names), *(after.module[name] for name in after.regions))
-    if not kept <= _digests(*(before[name] for name in names)):
+    arrays = DistinctArrays()
+    for constant in _constants(*(before[name] for name in names)):
+        arrays.add(constant.data)
+    count = len(arrays)
+    for constant in _constants(*(after.module[name] for name in (*names, *after.regions))):
+        arrays.add(constant.data)
+    if len(arrays) > count:
         raise VerifyError("partitioning changed a constant")
     for name in after.regions:
         _closed(name, after.module[name])
@@ -41,8 +47,8 @@ def _operators(function: ir.Function) -> int:
     return sum(map(targeted, ir.post_order(function)))
 
 
-def _digests(*functions: ir.Function) -> set[str]:
-    return {e.digest() for e in ir.post_order(*functions) if isinstance(e, ir.Constant)}
+def _constants(*functions: ir.Function) -> list[ir.Constant]:
+    return [e for e in ir.post_order(*functions) if isinstance(e, ir.Constant)]
 
 
 def _closed(name: str, region: ir.Function) -> None:

@@ -175,7 +175,10 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     if bias is None and "bias" in found:
         return None
     assert isinstance(product.callee, Operator)
-    total: Expr = call(product.callee, (_centred(x), _centred(w)), product.attrs, product.span)
+    # Constant int8 weights that are centred already stay narrow: copies in int32 would take time and memory.
+    narrow = isinstance(w.args[0], Constant) and _type(w.args[0]).dtype.name == "int8"
+    narrow = narrow and all(isinstance(point, Constant) and not point.data.any() for point in w.args[2:])
+    total: Expr = _int32_product(product, (_centred(x), w.args[0] if narrow else _centred(w)))
     if bias is not None:
         total = add(total, bias, span=found["sum"].span)
     factor = constant(np.asarray(x_scale * w_scale / y_scale, np.float32), span=stored.span)
@@ -298,8 +301,7 @@ def _narrow(operand: Expr) -> Expr:
     if isinstance(operand, Constant) and _type(operand).dtype.bits > 8 and operand.data.size:
         least, greatest = int(operand.data.min()), int(operand.data.max())
         for name in ("int8", "uint8", "int16"):
-            low, high = dtype(name).limits
-            if low <= least and greatest <= high:
+            if dtype(name).limits[0] <= least and greatest <= dtype(name).limits[1]:
                 return operand if _type(operand).dtype.name == name else constant(operand.data.astype(name), span=operand.span)
     found = match(_WIDENED, operand)
     return operand if found is None else found["x"]
@@ -321,15 +323,14 @@ def _without_zero_point(found: Match) -> Expr | None:
     point = int(points.flat[0])
     if not of.limits[0] <= point <= of.limits[1]:
         return None
-    wide = weights.astype(np.int64)
     if product.callee.name == "matmul":
         if weights.ndim != 2:
             return None
-        sums = wide.sum(axis=0)
+        sums = weights.sum(axis=0, dtype=np.int64)
         total = _int32_product(product, (x, found["w"]))
     else:
         spatial = weights.ndim - 2
-        sums = wide.sum(axis=tuple(range(1, weights.ndim))).reshape((-1, *(1,) * spatial))
+        sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64).reshape((-1, *(1,) * spatial))
         pads = product.attrs.pads
         if any(amount != 0 for amount in pads):
             around = (0, 0, *pads[:spatial], 0, 0, *pads[spatial:])

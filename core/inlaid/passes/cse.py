@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from inlaid.distinct import DistinctArrays
 from inlaid.graph.ir import (
     Call,
     Constant,
@@ -56,11 +57,12 @@ def share_common(target: Function) -> Function:
 
 def _equal(target: Function) -> list[list[Expr]]:
     """Group equal expressions. Returns only groups of two or more."""
+    arrays = DistinctArrays()
     numbers: dict[Any, int] = {}
     number_of: dict[int, int] = {}
     members: dict[int, list[Expr]] = {}
     for expr in post_order(target):
-        key = _key(expr, number_of)
+        key = arrays.add(expr.data) if isinstance(expr, Constant) else _key(expr, number_of)
         number = number_of[id(expr)] = numbers.setdefault(key, len(numbers))
         members.setdefault(number, []).append(expr)
     return [group for group in members.values() if len(group) > 1]
@@ -70,8 +72,6 @@ def _key(expr: Expr, number_of: dict[int, int]) -> Any:
     """Return the value-numbering key of an expression, over its children's numbers; its id if no other expression equals it."""
     parts = tuple(number_of[id(child)] for child in children(expr))
     match expr:
-        case Constant():
-            return "constant", expr.digest()
         case GlobalVar(name=name):
             return "global", name
         case Call() if introduced_sizes(expr):

@@ -24,6 +24,7 @@ _EXACT = 1 << 60
 """Bounds are computed in int64; sums of products that may exceed this value have the full range."""
 _FLOAT_EXACT = 1 << 51
 """Bounds up to this value are computed in float64, which is exact up to four times the value."""
+_PART = 1 << 15  # weights that are converted at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +220,19 @@ def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
         return None
     # A weight times [low, high] has the middle w (low + high) / 2 and the radius |w| (high - low) / 2. Float products are faster.
     of = np.float64 if bound < _FLOAT_EXACT else np.int64
-    signed = array.astype(of)
-    sums = (part.sum(axis=2) if part.shape[2] > 1 else part[..., 0] for part in (signed, np.abs(signed)))
-    signed, absolute = (part.reshape(groups, -1, array.shape[1]) for part in sums)
     low, high = (end.astype(of).reshape(groups, -1, 1) for end in (low, high))
-    middle, radius = ((part @ by).reshape(-1).astype(np.int64) for part, by in ((signed, low + high), (absolute, high - low)))
+    parts = np.array_split(array, min(array.size // _PART + 1, len(array)) if groups == 1 else 1)
+    sums = [(_products(part, low + high), _products(np.abs(part), high - low)) for part in (part.astype(of) for part in parts)]
+    middle, radius = (np.concatenate(ends).astype(np.int64) for ends in zip(*sums, strict=True))
     rank = len(_shape(call))
     place = 1 if call.callee is ops.conv else rank - 1
     return _spread((middle - radius) // 2, place, rank), _spread((middle + radius) // 2, place, rank)
+
+
+def _products(weights: Array, by: Array) -> Array:
+    """Multiply weights (outputs, inputs of a group, window), summed over the window, by vectors (groups, inputs of a group, 1)."""
+    sums = weights.sum(axis=2) if weights.shape[2] > 1 else weights[..., 0]
+    return (sums.reshape(len(by), -1, sums.shape[1]) @ by).reshape(-1)
 
 
 def is_product(expr: Expr) -> bool:

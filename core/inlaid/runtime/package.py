@@ -32,6 +32,7 @@ import numpy as np
 from inlaid.arith import Constraint, Dim
 from inlaid.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
 from inlaid.artifact.plan import Plan, Program, RegionInfo
+from inlaid.distinct import DistinctArrays
 from inlaid.errors import PackageError, Remedy
 from inlaid.runtime.arrays import Array, address
 from inlaid.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
@@ -50,8 +51,6 @@ _PADDING_ID = 0x4C49  # id of an extra field of zeros that aligns the data to a 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _LEAST_BYTES = 22
 """Size of an empty zip file."""
-_SAMPLE = 1024
-"""Number of bytes by which tensors are compared first."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +99,19 @@ class _Tensors:
     table: list[dict[str, Json]] = field(default_factory=list)
     chunks: list[tuple[int, memoryview]] = field(default_factory=list)
     size: int = 0
-    _alike: dict[tuple[str, tuple[int, ...], bytes], list[int]] = field(default_factory=dict)
+    _distinct: DistinctArrays = field(default_factory=DistinctArrays)
 
     def add(self, array: Array) -> int:
         """Add a tensor and return its number in the table."""
-        dtype = from_numpy(array.dtype)
-        raw = _pack_strings(array) if dtype.kind == "string" else _raw_bytes(array)
-        # Most different tensors differ in a sample of their bytes, so few are compared whole.
-        content = np.frombuffer(raw, np.uint8)
-        sample = content[:: max(content.size // _SAMPLE, 1)].tobytes()
-        alike = self._alike.setdefault((dtype.name, array.shape, sample), [])
-        for number in alike:
-            if np.array_equal(content, np.frombuffer(self.chunks[number][1], np.uint8)):
-                return number
-        offset = -(-self.size // ALIGNMENT) * ALIGNMENT
-        self.table.append({"dtype": dtype.name, "shape": list(array.shape), "offset": offset, "bytes": len(raw)})
-        self.chunks.append((offset, raw))
-        self.size = offset + len(raw)
-        alike.append(len(self.table) - 1)
-        return alike[-1]
+        number = self._distinct.add(array)
+        if number == len(self.table):
+            dtype = from_numpy(array.dtype)
+            raw = _pack_strings(array) if dtype.kind == "string" else _raw_bytes(array)
+            offset = -(-self.size // ALIGNMENT) * ALIGNMENT
+            self.table.append({"dtype": dtype.name, "shape": list(array.shape), "offset": offset, "bytes": len(raw)})
+            self.chunks.append((offset, raw))
+            self.size = offset + len(raw)
+        return number
 
     def write(self, file: IO[bytes]) -> None:
         """Write the bytes of `weights.bin`."""
@@ -136,34 +129,11 @@ def write_package(package: Package, path: Path) -> None:
     codes: dict[bytes, str] = {}
     infos = {info.symbol: info for info in package.program.regions}
 
-    def region(artifact: Artifact) -> dict[str, Json]:
-        info = infos[artifact.symbol]
-        plain = _RegionFields(
-            artifact.symbol,
-            info.target,
-            info.nodes,
-            artifact.format,
-            artifact.format_version,
-            artifact.signature,
-            artifact.workspace,
-            artifact.aliases,
-            artifact.constraints,
-            artifact.requires,
-            artifact.kernels,
-        )
-        code = {
-            "code": codes.setdefault(artifact.code, f"code/{len(codes)}"),
-            "sha256": hashlib.sha256(artifact.code).hexdigest(),
-            "constants": [[name, tensors.add(array)] for name, array in artifact.constants.items()],
-            "variants": [region(variant) for variant in artifact.variants],
-        }
-        return {**encode(plain), **code}
-
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "plans": [encode(plan) for plan in package.program.plans.values()],
-        "regions": [region(artifact) for artifact in package.artifacts],
+        "regions": [_region(artifact, infos, codes, tensors) for artifact in package.artifacts],
         "weights": {name: tensors.add(array) for name, array in package.weights.items()},
         "tensors": tensors.table,
     }
@@ -182,6 +152,31 @@ def write_package(package: Package, path: Path) -> None:
                 tensors.write(member)
     except OSError as error:
         raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _region(artifact: Artifact, infos: Mapping[str, RegionInfo], codes: dict[bytes, str], tensors: _Tensors) -> dict[str, Json]:
+    """Return a region's entry in the manifest, and add its code and tensors."""
+    info = infos[artifact.symbol]
+    plain = _RegionFields(
+        artifact.symbol,
+        info.target,
+        info.nodes,
+        artifact.format,
+        artifact.format_version,
+        artifact.signature,
+        artifact.workspace,
+        artifact.aliases,
+        artifact.constraints,
+        artifact.requires,
+        artifact.kernels,
+    )
+    code = {
+        "code": codes.setdefault(artifact.code, f"code/{len(codes)}"),
+        "sha256": hashlib.sha256(artifact.code).hexdigest(),
+        "constants": [[name, tensors.add(array)] for name, array in artifact.constants.items()],
+        "variants": [_region(variant, infos, codes, tensors) for variant in artifact.variants],
+    }
+    return {**encode(plain), **code}
 
 
 def _member(name: str) -> zipfile.ZipInfo:

@@ -114,7 +114,8 @@ class Layout:
         contiguous, return the array itself."""
         import numpy as np
 
-        rank = array.ndim
+        from inlaid.copying import contiguous
+
         last: dict[int, int] = {}
         for axis, factor in self.blocks:
             place = last.get(axis, axis)
@@ -125,8 +126,7 @@ class Layout:
             array = array.reshape(*array.shape[:place], outer, factor, *array.shape[place + 1 :])
             array = np.moveaxis(array, place + 1, -1)
             last[axis] = array.ndim - 1
-        assert array.ndim == rank + len(self.blocks)
-        return np.ascontiguousarray(array)
+        return contiguous(array)
 
 
 ROW_MAJOR = Layout()

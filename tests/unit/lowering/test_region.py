@@ -124,6 +124,28 @@ def test_constants_of_one_element_are_literals() -> None:
         np.testing.assert_array_equal(run(lowered(function), VALUES[:1])[0], np.broadcast_to(array, 2))
 
 
+def test_kernels_that_differ_in_many_scalars_are_one() -> None:
+    scales, points, two = (0.5, 0.25, 0.125), (1, 2, 2), ir.constant(np.float32(2))
+
+    def stored(x: ir.Expr, number: int) -> ir.Expr:
+        scale, point = ir.constant(np.float32(scales[number])), ir.constant(np.uint8(points[number]))
+        return ops.mul(ops.dequantize(ops.quantize(x, scale, point, dtype="uint8"), scale, point, dtype="float32"), two)
+
+    for count, kernels, constants in ((2, 2, 0), (3, 1, 5)):
+        function = ir.function([X], ir.tuple_([stored(X, number) for number in range(count)]))
+        region = lowered(function)
+        assert (len(region.kernels), len(region.constants)) == (kernels, constants)
+        assert_same(tuple(run(region, VALUES[:1])), Interpreter().run(function, VALUES[:1]))
+
+
+def test_divisors_and_exponents_stay_literals() -> None:
+    whole = ir.var("n", TensorType((4,), "int64"))
+    for x, operator in ((whole, ops.div), (whole, ops.mod), (X, ops.pow)):
+        results = [operator(x, ir.constant(np.asarray(number, x.type.dtype.numpy))) for number in (2, 3, 5)]
+        region = lowered(ir.function([x], ir.tuple_(results)))
+        assert len(region.kernels) == 3 and not region.constants
+
+
 def test_inlining_leaves_others_alone() -> None:
     a, b = ir.var("a", X.type), ir.var("b", TensorType((), F32))
     body = ops.add(a, b)

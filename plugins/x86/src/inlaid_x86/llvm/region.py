@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from inlaid import arith
 from inlaid.arith import substitute
@@ -156,6 +157,14 @@ def open_polls(p: FunctionPrinter) -> None:
     p.emit(f"store i64 0, {own[1]}")
 
 
+def _no_data(region: str, node: arith.Opaque) -> Value:
+    raise CompileError(f"region {region}: expected sizes independent of data, found {node!r}")
+
+
+def _no_choice(region: str, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+    raise CompileError(f"region {region}: expected sizes independent of data, found a choice over data")
+
+
 class _Entry:
     """Printer of the C-ABI function."""
 
@@ -175,7 +184,8 @@ class _Entry:
         self.kernels = kernels
         self.declarations = declarations
         self.p = FunctionPrinter(declarations)
-        self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
+        # Bound methods would be a reference cycle, which keeps the region's constants in memory.
+        self.index = IndexPrinter(self.p, partial(_no_data, region.name), partial(_no_choice, region.name))
 
     def print(self) -> tuple[str, list[str]]:
         """Return the function and the globals of its messages."""
@@ -204,12 +214,6 @@ class _Entry:
         p.emit("ret i32 0")
         header = f"define i32 @{self.symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
         return p.finish(header), messages
-
-    def _no_data(self, node: arith.Opaque) -> Value:
-        raise CompileError(f"region {self.region.name}: expected sizes independent of data, found {node!r}")
-
-    def _no_choice(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        raise CompileError(f"region {self.region.name}: expected sizes independent of data, found a choice over data")
 
     def _branch(self, predicates: tuple[Predicate, ...], calls: Sequence[tuple[int, KernelCall]]) -> None:
         """Print calls that run only if all predicates hold. The recorded time of a skipped call is 0."""

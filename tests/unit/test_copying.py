@@ -1,0 +1,24 @@
+"""Copies by several threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid import copying
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 3), (1, 2, 1), (64, 3, 2), (2, 3, 64), (0, 4, 2)])
+def test_copies_are_row_major(shape, monkeypatch):
+    monkeypatch.setattr(copying, "_LARGE", 1)
+    array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    for given in (array, array.transpose(2, 0, 1), array[::-1], np.broadcast_to(array[:1], shape)):
+        found = copying.contiguous(given)
+        assert found.flags.c_contiguous and found.dtype == given.dtype
+        np.testing.assert_array_equal(found, given)
+    assert copying.contiguous(array) is array
+
+
+def test_strings_are_copied(monkeypatch):
+    monkeypatch.setattr(copying, "_LARGE", 1)
+    assert copying.contiguous(np.array(["a", "b", "c"], object)[::-1]).tolist() == ["c", "b", "a"]
