@@ -23,7 +23,7 @@ _LONGEST = 2 * STRIP - 1
 """Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code; all remainders
 of a tile of 12 rows take 66."""
 _SHARES = 64
-"""Iterations of a parallel loop below which the last iteration stays in it, as another branch: it is a thread's share of the work."""
+"""Iterations of a parallel loop below which the last one stays in it, as another branch: it may be all of a thread's work."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
