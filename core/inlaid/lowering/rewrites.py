@@ -13,6 +13,7 @@ from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
+from inlaid.passes.subsample import subsample
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.tables import tabulate
 from inlaid.schedules.rule import KernelContext
@@ -33,6 +34,7 @@ def rewrites(
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
+        *([FunctionPass("subsample", partial(subsample, supports=supports))] if able.vector_bits and able.threads is None else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
