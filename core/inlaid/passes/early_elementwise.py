@@ -64,7 +64,7 @@ def _values(target: Call, place: int) -> Values | None:
         assert isinstance(arg, Constant)
         value = arg.data
         if axis is not None and value.ndim:
-            if value.ndim != 1 or getattr(target.attrs, "block_size", 0):
+            if value.ndim != 1 or getattr(target.attrs, "block_size", 0) != 0:
                 return None
             value = value.reshape([-1 if index == axis else 1 for index in range(rank)])
         found[number] = value.reshape((1,) * (rank - value.ndim) + value.shape) if value.ndim else value
