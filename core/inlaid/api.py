@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
 """Default targets, if they are installed."""
+RELEASED = 1 << 24
+"""Least bytes of weights whose memory is released after compilation."""
 
 
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
@@ -269,7 +271,8 @@ class Compiled:
         from inlaid.runtime.heap import release_free_memory
         from inlaid.runtime.package import decode_package
 
-        if not self._found:  # the weights are mapped from the file from now on, so the copy that the compiler made can go
+        # The weights are mapped from the file from now on, so the copy that the compiler made can go.
+        if not self._found and self._kept.weight_bytes >= RELEASED:
             release_free_memory()
         return decode_package(self._kept.file, self._kept.content, verified=True)
 

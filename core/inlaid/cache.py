@@ -49,8 +49,15 @@ def tree_digest(folder: Path) -> str:
     """Compute the hexadecimal SHA-256 of the names and contents of all files below a folder, except compiled Python."""
     found = hashlib.sha256()
     for entry in _tree(folder):
-        found.update(digest(os.path.relpath(entry.path, folder), Path(entry.path).read_bytes()).encode())
+        with open(entry.path, "rb", buffering=0) as file:
+            data = file.read()
+        found.update(f"{_name(entry, folder)}\0{len(data)}\0".encode())
+        found.update(data)
     return found.hexdigest()
+
+
+def _name(entry: os.DirEntry[str], folder: Path) -> str:
+    return entry.path.removeprefix(f"{folder}{os.sep}")
 
 
 def _tree(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -234,7 +241,7 @@ class Hashes:
     def tree(self, folder: Path) -> str:
         """Return the `tree_digest` of a folder."""
         entries = list(_tree(folder))
-        names = [os.path.relpath(entry.path, folder) for entry in entries]
+        names = [_name(entry, folder) for entry in entries]
         return self._known("\n".join(names), [entry.stat() for entry in entries], lambda: tree_digest(folder)) or ""
 
     def _known(self, names: str, files: list[os.stat_result], compute: Callable[[], str | None]) -> str | None:

@@ -44,7 +44,7 @@ from inlaid.arith.expr import (
     walk,
     wrap,
 )
-from inlaid.arith.forms import Linear
+from inlaid.arith.forms import Linear, summands
 from inlaid.arith.hints import IMAGE_SIDE, size_hint
 from inlaid.arith.indexmap import IndexMap, index_map, parse_index_map
 from inlaid.arith.interval import Interval
@@ -110,6 +110,7 @@ __all__ = [
     "span",
     "substitute",
     "suggested_size",
+    "summands",
     "unwrap",
     "walk",
     "wrap",

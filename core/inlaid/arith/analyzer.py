@@ -45,7 +45,7 @@ from inlaid.arith.expr import (
     substitute,
     wrap,
 )
-from inlaid.arith.forms import Linear, constant_form
+from inlaid.arith.forms import Linear, constant_form, summands
 from inlaid.arith.interval import EVERYTHING, TRUTH, Interval
 
 Bounds = Mapping[Expr, tuple[Dim | None, Dim | None]]
@@ -218,15 +218,8 @@ class Analyzer:
     def _sum(self, expr: Expr) -> Linear:
         terms: dict[Expr, int] = {}
         constant = 0
-        stack = [(expr, 1)]
-        while stack:
-            node, factor = stack.pop()
-            if type(node) is Add:
-                stack.append((node.operands[1], factor))
-                stack.append((node.operands[0], factor))
-            elif type(node) is Mul and type(node.operands[1]) is Const:
-                stack.append((node.operands[0], factor * node.operands[1].value))
-            elif type(node) is Const:
+        for node, factor in summands(expr):
+            if type(node) is Const:
                 constant += factor * node.value
             else:
                 form = self.linear(node)

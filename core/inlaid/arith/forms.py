@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inlaid.arith.expr import Add, Expr, Mul, wrap
+from inlaid.arith.expr import Add, Const, Expr, Mul, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +48,18 @@ class Linear:
 def constant_form(value: int) -> Linear:
     """Make the linear form of an integer."""
     return Linear({}, value)
+
+
+def summands(expr: Expr) -> list[tuple[Expr, int]]:
+    """Split a sum into its terms, in order, each with a constant factor. Constant multiples of sums are split too."""
+    found = []
+    stack = [(expr, 1)]
+    while stack:
+        node, factor = stack.pop()
+        if type(node) is Add:
+            stack += ((node.operands[1], factor), (node.operands[0], factor))
+        elif type(node) is Mul and type(node.operands[1]) is Const:
+            stack.append((node.operands[0], factor * node.operands[1].value))
+        else:
+            found.append((node, factor))
+    return found

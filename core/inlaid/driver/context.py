@@ -25,7 +25,7 @@ from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.schedules.by_hand import ByHandRule
-from inlaid.schedules.default import SHARED_TRANSFORMS, shared_rules
+from inlaid.schedules.default import shared_rules, shared_transforms
 from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.schedules.trace import Scheduled, replay_kernel
 from inlaid.tensor.analysis.memory_scopes import check_scopes
@@ -108,7 +108,7 @@ class DriverContext:
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
         """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
         rules, context = self._rules()
-        return replay_kernel(kernel, trace, rules, SHARED_TRANSFORMS, context)
+        return replay_kernel(kernel, trace, rules, shared_transforms(context.capabilities), context)
 
     def rewrite(self, region: Region) -> None:
         """Run the rewrites of a region, or of its body if it is a loop, observed by the instruments."""

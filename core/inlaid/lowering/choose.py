@@ -20,7 +20,7 @@ from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
-from inlaid.schedules.default import SHARED_RULES, THREAD_RULES
+from inlaid.schedules.default import shared_rules
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.threads.serial import SerialRule
@@ -253,7 +253,7 @@ class _Steps:
             self._offers[key] = (unscheduled(source, given),)
             for rule in self._rules:
                 every = offers_of(rule, source, self._context, given)
-                if rule in SHARED_RULES or rule in THREAD_RULES:
+                if rule in shared_rules(self._context.capabilities):
                     every = tuple(offer for offer in every if self._can_copy(source, offer, given))
                 if every:
                     self._offers[key] = every

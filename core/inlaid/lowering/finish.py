@@ -154,7 +154,7 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     return (
         *parallel,
         UnitPass("peel_loops", peel_loops),
-        UnitPass("unroll_loops", unroll_loops),
+        UnitPass("unroll_loops", partial(unroll_loops, keep=able.unrolls)),
         UnitPass("nest_guards", nest_guards),
         *whole,
         UnitPass("simplify_loops", simplify_program),

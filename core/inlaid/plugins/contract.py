@@ -143,7 +143,8 @@ class Capabilities:
     dtypes: supported dtypes, and "sequence" for sequences and optionals. scopes: memory scopes besides main memory. A loop program
     with buffers in an undeclared scope, or beyond a capacity, is an error. vector_bits: vector register width, 0 for none.
     vector_registers: number of vector registers, at least 4. core: cost model of a core with vectors. masks: whether vector loads
-    and stores can be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. threads: None if a kernel is a
+    and stores can be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. unrolls: whether kernels may
+    contain unrolled loops around stores, which the code generator then unrolls. threads: None if a kernel is a
     function that one thread calls and that may fork threads; else kernels are launched on grids, and calls may have predicates over
     dimensions. cores: 0 if known only at run time. dynamic_dims: whether dimensions may be symbolic. control_flow: whether a region
     may be a `Loop`. branches: whether calls of a region may have predicates, and a region may contain `If`. in_place: whether
@@ -162,6 +163,7 @@ class Capabilities:
     core: Core = Core()
     masks: bool = False
     prefetch: bool = False
+    unrolls: bool = False
     threads: Threads | None = None
     cores: int = 1
     dynamic_dims: bool = True

@@ -20,14 +20,6 @@ from inlaid.schedules.rows import IN_PLACE, RowsRule
 from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.split_groups import SPLIT_GROUPS
-from inlaid.schedules.threads.each import EachRule
-from inlaid.schedules.threads.elementwise import ElementwiseRule
-from inlaid.schedules.threads.product import ProductRule
-from inlaid.schedules.threads.reduce import ReduceRule
-from inlaid.schedules.threads.rows import ThreadRowsRule
-from inlaid.schedules.threads.serial import SerialRule
-from inlaid.schedules.threads.tiles import TILE_PRODUCT
-from inlaid.schedules.threads.transpose import ThreadTransposeRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
@@ -50,23 +42,29 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
 )
 """Rules for CPU cores, with or without vectors."""
 
-THREAD_RULES: tuple[ScheduleRule, ...] = (
-    ProductRule(),
-    ThreadTransposeRule(),
-    ElementwiseRule(),
-    ThreadRowsRule(),
-    ReduceRule(),
-    EachRule(),
-    SerialRule(),
-)
-"""Rules for grids of blocks of threads."""
-
 
 def shared_rules(capabilities: Capabilities) -> tuple[ScheduleRule, ...]:
     """Return the shared rules for a target. For a target with one thread per block these are the CPU rules, and an iteration of a
     parallel loop becomes a block."""
-    threads = capabilities.threads
-    return SHARED_RULES if threads is None or threads.block == 1 else THREAD_RULES
+    if not _blocks(capabilities):
+        return SHARED_RULES
+    from inlaid.schedules.threads.default import THREAD_RULES  # on use: most targets have no blocks of threads
+
+    return THREAD_RULES
+
+
+def shared_transforms(capabilities: Capabilities) -> tuple[Transform, ...]:
+    """Return the program transforms that the traces of a target's shared rules apply."""
+    if not _blocks(capabilities):
+        return SHARED_TRANSFORMS
+    from inlaid.schedules.threads.default import THREAD_TRANSFORMS
+
+    return SHARED_TRANSFORMS + THREAD_TRANSFORMS
+
+
+def _blocks(capabilities: Capabilities) -> bool:
+    """Test whether a target has blocks of several threads."""
+    return capabilities.threads is not None and capabilities.threads.block != 1
 
 
 SHARED_TRANSFORMS: tuple[Transform, ...] = (
@@ -82,6 +80,5 @@ SHARED_TRANSFORMS: tuple[Transform, ...] = (
     JOIN_PIXELS,
     STORE_WHOLE_TILES,
     IN_PLACE,
-    TILE_PRODUCT,
 )
-"""Program transforms that the rules' traces apply, in addition to schedule primitives."""
+"""Program transforms that the traces of `SHARED_RULES` apply, in addition to schedule primitives."""

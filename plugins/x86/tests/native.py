@@ -12,7 +12,7 @@ from inlaid.arith import SizeVar
 from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
 from inlaid.cache import Store
 from inlaid.lowering.finish import finish
-from inlaid.plugins import CompileContext, Target
+from inlaid.plugins import Capabilities, CompileContext, Target
 from inlaid.tensor import interp, ir
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
@@ -24,6 +24,8 @@ from inlaid_x86.runtime import X86Runtime
 Array = np.ndarray[Any, Any]
 PLAIN = X86Options(threads=1, cpu="x86-64-v2")
 """Without fused multiply-add, so that nothing is contracted and floats are those of the interpreter to the bit."""
+UNROLLS = Capabilities((), unrolls=True)
+"""The code generator unrolls loops itself, as it does for models."""
 
 
 class Context:
@@ -87,7 +89,7 @@ class Native:
     """Several kernels in one region."""
 
     def __init__(self, programs: Sequence[ir.LoopProgram], options: X86Options = PLAIN) -> None:
-        self.region = region_of([finish(program) for program in programs])
+        self.region = region_of([finish(program, able=UNROLLS) for program in programs])
         self.artifact = compile_region(self.region, options)
         self.kernel = X86Runtime(options).load(self.artifact, {}).kernel
 

@@ -1,10 +1,11 @@
-"""Compiling many kernels: in this process or others, from text or from the cache, always the same bytes."""
+"""Compiling many kernels: by a thread or by processes, from text or from the cache, always the same bytes."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -53,22 +54,43 @@ def compiled(numbers: list[int], store: Store = NOWHERE) -> tuple[dict[str, byte
     with Compilers((), store) as found:
         symbols = [found.kernel(kernel(number)) for number in numbers]
         found.entry(entry(symbols), "total")
-        return found.finish(), len(found._workers)
+        return found.finish(), len(processes(found))
+
+
+def processes(found: Compilers) -> list[subprocess.Popen[bytes]]:
+    return [worker._process for worker in found._workers if isinstance(worker, compilers._Process)]
 
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes for the least work."""
-    monkeypatch.setattr(compilers, "SHARE", 1)
-    monkeypatch.setattr(compilers, "_cores", lambda: 2)
+    monkeypatch.setattr(compilers, "SHARE", 0)
+    monkeypatch.setattr(compilers, "_cores", lambda: 3)
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread compiles nothing before a process is lost."""
+    event, tail, compile_text = threading.Event(), compilers._Process._stderr_tail, compilers.compile_text
+
+    def told(process: compilers._Process) -> str:
+        event.set()
+        return tail(process)
+
+    def later(*arguments: Any) -> bytes:
+        event.wait(60)
+        return compile_text(*arguments)
+
+    monkeypatch.setattr(compilers._Process, "_stderr_tail", told)
+    monkeypatch.setattr(compilers, "compile_text", later)
 
 
 def test_processes_give_the_same_objects(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = [*range(12), *range(6)]
-    with_processes, workers = compiled(numbers)
+    with_processes, count = compiled(numbers)
     monkeypatch.setattr(compilers, "SHARE", 1 << 40)
     without, none = compiled(numbers)
-    assert workers == 2 and none == 0
+    assert count == 2 and none == 0
     assert with_processes == without and len(without) == 13
     code = map_image(link_image(list(without.values()), ("total",)), MACHINE, "sum")
     total = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(code.addresses["total"])
@@ -104,7 +126,7 @@ def test_keys_depend_on_text_and_features(tmp_path: Path) -> None:
     assert len(symbols) == 6 and store.usage().entries == 6
 
 
-@pytest.mark.parametrize("share", [1, 1 << 40])
+@pytest.mark.parametrize("share", [0, 1 << 40])
 def test_text_that_llvm_rejects(monkeypatch: pytest.MonkeyPatch, share: int) -> None:
     monkeypatch.setattr(compilers, "SHARE", share)
     with Compilers((), NOWHERE) as found:
@@ -114,7 +136,7 @@ def test_text_that_llvm_rejects(monkeypatch: pytest.MonkeyPatch, share: int) -> 
             found.finish()
 
 
-def test_a_process_that_dies(eager: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_that_dies(eager: None, lost: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compilers.fingerprint()
     script = tmp_path / "broken.py"
     script.write_text("import sys\nprint('LLVM ERROR: out of registers', file=sys.stderr)\nsys.exit(3)\n")
@@ -123,12 +145,13 @@ def test_a_process_that_dies(eager: None, monkeypatch: pytest.MonkeyPatch, tmp_p
         compiled([1, 2, 3])
 
 
-def test_a_process_that_is_killed(eager: None) -> None:
+def test_a_process_that_is_killed(eager: None, lost: None) -> None:
     with Compilers((), NOWHERE) as found:
         found.kernel(kernel(1))
-        for worker in found._workers:
-            os.kill(worker._process.pid, signal.SIGKILL)
-        for number in range(2, 9):
+        found.kernel(kernel(2))
+        for process in processes(found):
+            os.kill(process.pid, signal.SIGKILL)
+        for number in range(3, 9):
             found.kernel(kernel(number))
         with pytest.raises(CompileError, match="LLVM failed"):
             found.finish()
@@ -139,8 +162,8 @@ def test_nothing_is_left_of_what_is_not_finished(eager: None) -> None:
     with Compilers((), NOWHERE) as found:
         found.kernel(kernel(1))
         found.kernel(kernel(2))
-        processes = [worker._process for worker in found._workers]
-    assert processes and all(process.poll() is not None for process in processes)
+        started = processes(found)
+    assert started and all(process.poll() is not None for process in started)
     assert threading.active_count() == before
 
 
@@ -149,8 +172,8 @@ def test_a_machine_that_cannot_start_processes(eager: None, monkeypatch: pytest.
         raise OSError("no more processes")
 
     monkeypatch.setattr(compilers.subprocess, "Popen", fail)
-    objects, workers = compiled([1, 2])
-    assert workers == 0 and len(objects) == 3
+    objects, count = compiled([1, 2])
+    assert count == 0 and len(objects) == 3
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------
@@ -198,13 +221,14 @@ def test_processes_end_if_lowering_fails(eager: None) -> None:
     def fail() -> None:
         with codegen.compiling(Context(PLAIN)) as begin:
             begin(adding(1))
+            begin(adding(2))
             assert codegen._kernels is not None
-            begun.extend(codegen._kernels.compilers._workers)
+            begun.extend(processes(codegen._kernels.compilers))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert begun and all(worker._process.poll() is not None for worker in begun)
+    assert begun and all(process.poll() is not None for process in begun)
 
 
 def test_kernels_that_regions_share_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,10 +59,10 @@ N = arith.SizeVar("n")
         (arith.ceildiv(N, 4), ir.ForKind.SERIAL, (), 2, 0),
         # So does one of constant extent.
         (5, ir.ForKind.SERIAL, (), 2, 0),
-        # Unrolled rows of the last piece ask one by one, or once for all of them.
+        # Unrolled rows of the last piece ask one by one, or once for all of them; a single row is no loop.
         (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, (), 3, 2),
-        (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, ((REMAINDERS.name, 1),), 5, 4),
-        (5, ir.ForKind.UNROLLED, ((REMAINDERS.name, 1),), 5, 4),
+        (arith.ceildiv(N, 4), ir.ForKind.UNROLLED, ((REMAINDERS.name, 1),), 4, 4),
+        (5, ir.ForKind.UNROLLED, ((REMAINDERS.name, 1),), 4, 4),
     ],
 )
 def test_loops_of_unknown_length(

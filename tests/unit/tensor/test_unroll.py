@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.transform.lower_blocks import simplify_program
+from inlaid.tensor.transform.lower_blocks import simplify_program, truth
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.types import dtype
 
@@ -40,7 +40,8 @@ def test_copies_have_the_values_of_their_iterations(place: arith.Expr, other: ar
     rows = ir.For(ROW, arith.Const(3), ir.For(COLUMN, arith.Const(2), store, ir.ForKind.UNROLLED), ir.ForKind.UNROLLED)
     serial = ir.For(ROW, arith.Const(3), ir.For(COLUMN, arith.Const(2), store, ir.ForKind.UNROLLED))
     program = ir.LoopProgram("p", (source,), (target,), ir.For(OUTER, arith.Const(4), ir.Seq((rows, serial))))
-    for done in (unroll_loops(program), simplify_program(unroll_loops(program))):
+    kept = unroll_loops(simplify_program(unroll_loops(program, keep=True)))
+    for done in (unroll_loops(program), simplify_program(unroll_loops(program)), kept):
         assert isinstance(done.body, ir.For)
         stores = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.Store)]
         assert len(stores) == 6 + 2
@@ -53,3 +54,23 @@ def test_copies_have_the_values_of_their_iterations(place: arith.Expr, other: ar
                     inner = {var: count for var, count in values.items() if var not in unrolled}
                     for made, expected in ((copy.indices[0], place), (read, other)):
                         assert arith.evaluate(made, inner) == arith.evaluate(expected, values)
+
+
+def test_kept_loops() -> None:
+    """Loops stay whose variables occur only in indices, as terms of sums, and that are beside no condition."""
+    target, source = ir.Buffer("target", (1000,), FLOAT), ir.Buffer("source", (1000,), FLOAT)
+
+    def stays(place: arith.Expr, value: ir.Expr, guard: bool = False) -> bool:
+        loop = ir.For(ROW, arith.Const(3), ir.Store(target, (place,), value), ir.ForKind.UNROLLED)
+        other = ir.If(truth(arith.compare("<", OUTER, 2)), ir.Store(target, (OUTER,), value))
+        body = ir.For(OUTER, arith.Const(4), ir.Seq((loop, other)) if guard else loop)
+        program = ir.LoopProgram("p", (source,), (target,), body)
+        return any(isinstance(stmt, ir.For) and stmt.var is ROW for stmt in ir.walk_stmts(unroll_loops(program, keep=True).body))
+
+    loaded = ir.load(source, (OUTER,))
+    assert stays(OUTER * 5 + ROW * 2 + 1, ir.load(source, (OUTER // 2 + ROW,)))
+    assert not stays(OUTER + ROW, loaded, guard=True)
+    assert not stays((OUTER + ROW) // 2, loaded)
+    assert not stays(ROW, ir.load(source, (OUTER * ROW,)))
+    assert not stays(ROW, ir.as_expr(ROW, FLOAT))
+    assert not stays(ir.checked(ir.cast(ir.load(source, (ROW,)), "int64"), 0, 9), loaded)

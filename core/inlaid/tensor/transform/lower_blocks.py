@@ -295,8 +295,9 @@ def check_registers(program: ir.LoopProgram) -> None:
     statements = list(ir.walk_stmts(program.body))
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):
         return
+    vary = (ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)
     lanes: set[arith.Expr] = {
-        stmt.var for stmt in statements if isinstance(stmt, ir.For) and (stmt.kind is ir.ForKind.VECTORIZED or stmt.over_threads)
+        stmt.var for stmt in statements if isinstance(stmt, ir.For) and (stmt.kind in vary or stmt.over_threads)
     }
     for stmt in statements:
         if isinstance(stmt, ir.Store) and stmt.buffer.scope == "register":

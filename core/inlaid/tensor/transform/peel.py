@@ -89,7 +89,25 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
         cut = _symbolic_loop(loop, ranges)
         if cut is not None:
             return cut
-    return replace(loop, body=_peel(loop.body, inside))
+    return _shortened(replace(loop, body=_peel(loop.body, inside)))
+
+
+def _shortened(loop: ir.For) -> ir.Stmt:
+    """Shorten an unrolled loop by its last iterations if a condition on its variable excludes them."""
+    inner: ir.Stmt = loop
+    while isinstance(inner, ir.For):
+        inner = inner.body
+    match loop, inner:
+        case (
+            ir.For(extent=arith.Const(value=extent), kind=ir.ForKind.UNROLLED, var=var),
+            ir.If(condition=ir.Index(index=condition), otherwise=None),
+        ):
+            own = [part for part in _parts(condition) if arith.free_vars(part) == {var} and not arith.reads_data(part)]
+            holds = [all(arith.evaluate(part, {var: number}) for part in own) for number in range(extent)]
+            count = sum(holds)
+            if own and all(holds[:count]):
+                return _without(replace(loop, extent=arith.Const(count)), lambda part, _: None if part in own else part, {})
+    return loop
 
 
 def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:

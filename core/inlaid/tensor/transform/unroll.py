@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from operator import is_not
 
@@ -9,17 +10,20 @@ from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.printable import printable_loops, separate
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
-def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
+def unroll_loops(program: ir.LoopProgram, keep: bool = False) -> ir.LoopProgram:
     """Replace each loop marked as unrolled by one copy of its body per iteration. The program must have no blocks.
 
         for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
 
-    Raises `ScheduleError` if an extent is not constant.
+    keep: leave the loops of `printable_loops` to the code generator (`Capabilities.unrolls`). Raises `ScheduleError` if an extent
+    is not constant.
     """
-    body = _Unroller(_Scope(), {}).stmt(program.body)
+    kept = frozenset(printable_loops(program.body) if keep else ())
+    body = _Unroller(_Scope(), kept).stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
@@ -58,38 +62,20 @@ class _Scope:
         used = arith.free_vars(index)
         if used.isdisjoint(self.cells):
             return None
-        terms: dict[arith.Expr, int] = {}
-        constant = 0
-        stack = [(index, 1)]
-        while stack:
-            node, factor = stack.pop()
-            if type(node) is arith.Add:
-                stack += ((node.operands[1], factor), (node.operands[0], factor))
-            elif type(node) is arith.Mul and type(node.operands[1]) is arith.Const:
-                stack.append((node.operands[0], factor * node.operands[1].value))
-            elif type(node) is arith.Const:
-                constant += factor * node.value
-            elif node in self.cells or arith.free_vars(node).isdisjoint(self.cells):
-                terms[node] = terms.get(node, 0) + factor
-            else:
-                return _Index(tuple((cell, 1) for var, cell in self.cells.items() if var in used))
-        steps = tuple((self.cells[var], step) for var, step in terms.items() if var in self.cells)
-        rest = arith.Linear({atom: count for atom, count in terms.items() if count and atom not in self.cells}, 0)
-        return _Index(steps, rest.expr(), constant)
-
-
-_Order = tuple[tuple[ir.Expr, tuple[ir.Expr, ...]], ...]
-"""The nodes of a value, each with its operands, operands first."""
+        parts = separate(index, self.cells)
+        if parts is None:
+            return _Index(tuple((cell, 1) for var, cell in self.cells.items() if var in used))
+        steps, rest, constant = parts
+        return _Index(tuple((self.cells[var], step) for var, step in steps.items()), rest, constant)
 
 
 class _Unroller(Rewriter):
-    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. `orders` holds the nodes of values,
-    which all copies have in common."""
+    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. `kept` are loops to keep."""
 
-    def __init__(self, scope: _Scope, orders: dict[ir.Expr, _Order]) -> None:
+    def __init__(self, scope: _Scope, kept: Collection[ir.For]) -> None:
         super().__init__()
         self._scope = scope
-        self._orders = orders
+        self._kept = kept
 
     def index(self, index: arith.Expr) -> arith.Expr:
         if type(index) is arith.Const:
@@ -115,37 +101,9 @@ class _Unroller(Rewriter):
             found = known.made[constant] = arith.add(known.rest, constant)
         return found
 
-    def expr(self, expr: ir.Expr) -> ir.Expr:
-        order = self._orders.get(expr)
-        if order is None:
-            order = self._orders[expr] = tuple((node, ir.operands(node)) for node in ir.post_order(expr))
-        memo = self._exprs
-        for node, old in order:
-            if node in memo:
-                continue
-            new = node
-            if type(node) is ir.Binary:  # hot path
-                a, b = memo[node.a], memo[node.b]
-                if a is not node.a or b is not node.b:
-                    new = ir.Binary(node.dtype, node.op, a, b)
-            elif old:
-                args = tuple([memo[arg] for arg in old])
-                if any(map(is_not, args, old)):
-                    new = ir.with_operands(node, args)
-            elif isinstance(node, ir.Load):
-                indices = self._indices_of(node.indices)
-                if indices is not node.indices:
-                    new = ir.Load(node.dtype, node.buffer, indices)
-            elif type(node) is ir.Index:
-                index = self.index(node.index)
-                if index is not node.index:
-                    new = ir.Index(node.dtype, index)
-            memo[node] = new
-        return memo[expr]
-
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
-            case ir.For(var=var, kind=ir.ForKind.UNROLLED):
+            case ir.For(var=var, kind=ir.ForKind.UNROLLED) if stmt not in self._kept:
                 extent = arith.simplify(self.index(stmt.extent))
                 if not isinstance(extent, arith.Const):
                     raise ScheduleError(f"the extent of unrolled loop {var} must be constant, got {extent!r}")
@@ -158,4 +116,4 @@ class _Unroller(Rewriter):
     def _copy(self, loop: ir.For, number: int) -> ir.Stmt:
         scope = self._scope.inside(loop.var)
         scope.cells[loop.var][0] = number
-        return _Unroller(scope, self._orders).stmt(loop.body)
+        return _Unroller(scope, self._kept).stmt(loop.body)

@@ -46,4 +46,5 @@ def capabilities(options: X86Options) -> Capabilities:
         branches=True,
         in_place=True,
         prefetch=True,
+        unrolls=True,
     )

@@ -1,4 +1,4 @@
-"""Compilation of LLVM modules to objects in worker processes. Each distinct module is compiled once and cached."""
+"""Compilation of LLVM modules to objects by a thread and by worker processes. Each distinct module is compiled once and cached."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from inlaid_x86 import emit
 from inlaid_x86.machine import compile_text, feature_text, rejected
 
 SHARE = 1 << 17
-"""Characters of LLVM text per worker process. Compiling this much text takes longer than starting a process."""
+"""Characters of LLVM text that wait per worker before a process is started. Compiling them takes longer than starting it."""
 
 
 class Compilers:
-    """Compiles the modules of one region in worker processes. As a context manager, it ends the processes on exit."""
+    """Compiles the modules of one region while later ones are generated. The first worker is a thread of this process, since LLVM
+    runs without the interpreter lock; processes are started if modules wait. As a context manager, it ends the workers on exit."""
 
     def __init__(self, features: Sequence[str], store: Store) -> None:
         self._features = tuple(features)
@@ -40,7 +41,6 @@ class Compilers:
         self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._pending: list[_Job] = []
-        self._size = 0
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Compilers:
@@ -48,7 +48,7 @@ class Compilers:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for worker in self._workers:
-            worker.kill()
+            worker.end()
             self._waiting.put(None)
         for worker in self._workers:
             worker.close()
@@ -71,32 +71,20 @@ class Compilers:
         """Wait for all objects and return them by symbol. `report(compiled, total)` is called with the number of compiled modules
         and the number of modules. Raises `CompileError` if LLVM rejects a module or crashes."""
         report(0, len(self._pending))
-        if self._workers:
-            self._wait(report)
-        else:
-            for number, job in enumerate(self._pending, 1):
-                job.result = compile_text(job.text, job.features, job.renamed, job.effort)
-                report(number, len(self._pending))
-        failed = next((job.result for job in self._pending if isinstance(job.result, CompileError)), None)
-        if failed is not None:
-            raise failed
+        for _ in self._workers:
+            self._waiting.put(None)
+        done = 0
+        for _ in self._workers:
+            while self._done.get():  # False if a worker has ended
+                done += 1
+                report(done, len(self._pending))
         for job in self._pending:
-            assert isinstance(job.result, bytes)
+            if isinstance(job.result, Exception):
+                raise job.result
+            assert job.result is not None
             self._objects[job.symbol] = job.result
             self._store.put(self._keys[job.symbol], job.result)
         return self._objects
-
-    def _wait(self, report: Callable[[int, int], None]) -> None:
-        """Wait until the workers have finished all jobs or failed."""
-        for _ in self._workers:
-            self._waiting.put(None)
-        count, working = 0, len(self._workers)
-        while working:
-            if self._done.get():
-                count += 1
-                report(count, len(self._pending))
-            else:
-                working -= 1
 
     def _key(self, text: str, features: str, effort: int) -> str:
         return digest(fingerprint(), features, str(effort), text)
@@ -109,34 +97,63 @@ class Compilers:
         if known is not None:
             self._objects[job.symbol] = known
             return
+        waiting = sum(len(item.text) for item in self._pending[len(self._pending) - self._waiting.qsize() :])
         self._pending.append(job)
         self._waiting.put(job)
-        self._size += len(job.text)
-        if len(self._workers) < min(_cores(), self._size // SHARE) and not getattr(sys, "frozen", False):
+        if (count := len(self._workers)) == 0:
+            self._workers.append(_Worker(self._waiting, self._done))
+        elif count < _cores() and SHARE * count <= waiting and not getattr(sys, "frozen", False):
             with contextlib.suppress(OSError):
-                self._workers.append(_Worker(self._waiting, self._done))
+                self._workers.append(_Process(self._waiting, self._done))
 
 
 @dataclass
 class _Job:
-    """A module to compile. `symbol`: key of the compiled object. `renamed`: new name of the kernel, "" to keep names. `result`: the
-    object or the error."""
+    """A module to compile. `symbol`: key of the object. `renamed`: new name of the kernel, or "". `result`: the object or error."""
 
     text: str
     features: str
     symbol: str
     effort: int
     renamed: str = ""
-    result: bytes | CompileError | None = None
+    result: bytes | Exception | None = None
 
 
 class _Worker:
-    """A compiler process and the thread that feeds it. The thread processes `jobs` until it gets None. It puts True into `done`
-    after each job, and False when it ends."""
+    """A thread that compiles `jobs` until it gets None. It puts True into `done` after each job, and False when it ends."""
 
     def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
         self._jobs = jobs
         self._done = done
+        self._ended = False
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="inlaid-x86-compile")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Start no further job, and interrupt the current job if possible."""
+        self._ended = True
+
+    def close(self) -> None:
+        """Wait for the thread to end."""
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while not self._ended and (job := self._jobs.get()) is not None:
+            try:
+                job.result = self._compile(job)
+            except Exception as error:
+                job.result = error
+            self._done.put(True)
+        self._done.put(False)
+
+    def _compile(self, job: _Job) -> bytes:
+        return compile_text(job.text, job.features, job.renamed, job.effort)
+
+
+class _Process(_Worker):
+    """A compiler process and the thread that feeds it."""
+
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
         folder = Path(llvmlite.__file__).parent.parent
         command = [sys.executable, "-I", "-S", str(emit.__file__), str(folder)]
@@ -145,44 +162,33 @@ class _Worker:
         except OSError:
             self._log.close()
             raise
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="inlaid-x86-compile")
-        self._thread.start()
+        super().__init__(jobs, done)
 
-    def kill(self) -> None:
-        """Kill the process if it is still running."""
+    def end(self) -> None:
+        super().end()
         if self._thread.is_alive():
             self._process.kill()
 
     def close(self) -> None:
-        """Wait for the thread and the process to end."""
-        self._thread.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(OSError):
-                pipe.close()
-        self._process.wait()
-        self._log.close()
+        super().close()
+        with self._log, contextlib.suppress(OSError), self._process:
+            pass
 
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job.result = self._compile(job)
-            except (OSError, EOFError) as error:
-                # The process is lost. The other workers continue, but `finish` raises this error.
-                job.result = CompileError(f"LLVM failed: {self._stderr_tail() or error}", plugin="x86")
-                break
-            self._done.put(True)
-        self._done.put(False)
-
-    def _compile(self, job: _Job) -> bytes | CompileError:
+    def _compile(self, job: _Job) -> bytes:
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
         parts = (job.features.encode(), job.renamed.encode(), job.text.encode())
-        sink.write(emit.REQUEST.pack(job.effort, *map(len, parts)) + b"".join(parts))
-        sink.flush()
-        status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
-        content = _read(source, size)
-        return rejected(content.decode()) if status else content
+        try:
+            sink.write(emit.REQUEST.pack(job.effort, *map(len, parts)) + b"".join(parts))
+            sink.flush()
+            status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
+            content = _read(source, size)
+        except (OSError, EOFError) as error:
+            self._ended = True  # the other workers continue, but `Compilers.finish` raises this error
+            raise CompileError(f"LLVM failed: {self._stderr_tail() or error}", plugin="x86") from error
+        if status:
+            raise rejected(content.decode())
+        return content
 
     def _stderr_tail(self) -> str:
         """Return the tail of the worker's stderr."""

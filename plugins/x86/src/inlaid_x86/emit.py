@@ -17,7 +17,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 if __name__ == "__main__":
@@ -64,21 +64,21 @@ def emit(text: str, features: str, symbol: str = "", effort: int = FULL) -> byte
     if effort != CALLS:
         passes = _few_passes() if effort == EXPLICIT else builder.getModulePassManager()
         passes.run(module, builder)
-    with _in_source_order() if effort == EXPLICIT else nullcontext():
+    with _in_source_order(effort == EXPLICIT):
         code: bytes = machine.emit_object(module)
     return code
 
 
 _options = threading.Lock()
-"""Lock held while LLVM's process-wide options differ from their defaults."""
+"""Lock held while code is generated, since LLVM's options are process-wide."""
 
 
 @contextmanager
-def _in_source_order() -> Iterator[None]:
-    """Generate code without LLVM's machine scheduler. The scheduler hoists loads above multiply-adds even if no register is free. A
-    tile whose accumulators fill 16 registers then spills one in each step: a 7 x 7 convolution takes 1.7 times as long."""
+def _in_source_order(enabled: bool) -> Iterator[None]:
+    """Generate code, if `enabled` without LLVM's scheduler. It hoists loads above multiply-adds even if no register is free.
+    A tile of 16 accumulators then spills one in each step, and a 7 x 7 convolution takes 1.7 times as long."""
     with _options:
-        llvm.set_option("inlaid", "-enable-misched=0")
+        llvm.set_option("inlaid", f"-enable-misched={0 if enabled else 1}")
         try:
             yield
         finally:

@@ -15,8 +15,9 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope, Threads
-from inlaid.schedules.default import SHARED_TRANSFORMS, THREAD_RULES
+from inlaid.schedules.default import SHARED_TRANSFORMS
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule, Traced
+from inlaid.schedules.threads.default import THREAD_RULES, THREAD_TRANSFORMS
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
@@ -169,7 +170,8 @@ def _fits(threads: Mapping[str, arith.Expr], sizes: Sizes, most: int) -> None:
 def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram, intrinsics: Sequence[TensorIntrin]) -> None:
     if isinstance(offer.schedule, Traced):
         trace = offer.schedule.make().trace
-        assert show(replay(program, str(trace), tuple(intrinsics), (REMAINDERS,), SHARED_TRANSFORMS).program) == show(scheduled)
+        transforms = (*SHARED_TRANSFORMS, *THREAD_TRANSFORMS)
+        assert show(replay(program, str(trace), tuple(intrinsics), (REMAINDERS,), transforms).program) == show(scheduled)
 
 
 def planted_races(split: Launches) -> list[str]:

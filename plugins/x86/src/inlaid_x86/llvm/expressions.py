@@ -15,7 +15,7 @@ from inlaid.tensor import ir
 from inlaid_x86.llvm import arithmetic
 from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.function import FunctionPrinter, mangle
-from inlaid_x86.llvm.indices import INDEX, IndexPrinter
+from inlaid_x86.llvm.indices import INDEX, IndexPrinter, Split
 from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.rounding import known_bounds, rounded
 from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
@@ -67,7 +67,7 @@ class ExpressionPrinter:
         self.guard: AccessGuard | None = None
         self._depth = 0
         self._pitches: dict[ir.Buffer, tuple[int, ...]] = {}
-        self._places: dict[tuple[ir.Buffer, tuple[arith.Expr, ...]], Flat] = {}
+        self._positions: dict[tuple[ir.Buffer, int], tuple[*Split, tuple[arith.Expr, ...]]] = {}
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
@@ -84,30 +84,31 @@ class ExpressionPrinter:
         return found
 
     def _flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Flat:
-        """Return the row-major position of an element. Elements whose indices differ by constants share the first part."""
-        constant = 0
-        rests: list[arith.Expr] = []
-        varies = False
-        for index, stride in zip(indices, self._strides(buffer), strict=True):
-            if type(index) is arith.Const and stride:
-                constant += index.value * stride
-                rests.append(arith.ZERO)
-                continue
-            varies = True
-            rest, more = self.index.without_constant(index) if stride else (index, 0)
-            rests.append(rest)
-            constant += more * stride
-        key = (buffer, tuple(rests))
-        found = self._places.get(key) if varies else (arith.ZERO, 0)
+        """Return the row-major position of an element, at the current iteration of unrolled loops."""
+        key = (buffer, id(indices))
+        found = self._positions.get(key)
         if found is None:
-            place: arith.Expr = arith.ZERO
-            for extent, rest in zip(buffer.shape, rests, strict=True):
-                place = arith.add(arith.mul(place, extent), rest)
-            found = self._places[key] = self.index.without_constant(place)
+            found = *self._position(buffer, indices), indices  # the memo holds the indices, so that their id stays theirs
+            self._positions[key] = found
+        rest, constant, steps, _ = found
+        for number, step in steps:
+            constant += number[0] * step
         if buffer in self.private:
             assert self.lane is not None
-            return arith.add(arith.mul(found[0], self.lanes), self.lane), (found[1] + constant) * self.lanes
-        return found[0], found[1] + constant
+            return arith.add(arith.mul(rest, self.lanes), self.lane), constant * self.lanes
+        return rest, constant
+
+    def _position(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Split:
+        """Split the row-major position of an element. Elements whose indices differ by constants share the terms."""
+        place: arith.Expr = arith.ZERO
+        steps: list[tuple[list[int], int]] = []
+        constant = 0
+        for index, extent, stride in zip(indices, buffer.shape, self._strides(buffer), strict=True):
+            rest, more, own = self.index.split(index)
+            place = arith.add(arith.mul(place, extent), rest if stride else index)
+            constant += more * stride
+            steps += [(number, step * stride) for number, step in own]
+        return place, constant, tuple(steps)
 
     def _inside(self, buffer: ir.Buffer, flat: Flat | Value, count: int = 1) -> None:
         """Print the bounds check, unless off, of `count` elements from `flat`; for a vector, of an element per lane."""
@@ -154,7 +155,7 @@ class ExpressionPrinter:
         found = self.index.analyzer.affine(index, self.lane)
         if found is None or self._varies(found[0]) or self._varies(found[1]):
             return (index, 0), None
-        return self.index.without_constant(found[1]), arith.unwrap(found[0])
+        return self.index.split(found[1])[:2], arith.unwrap(found[0])
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Test whether an index depends on the lane, directly or through a let-bound variable."""
@@ -251,7 +252,7 @@ class ExpressionPrinter:
             return None
         key = (buffer, rest, stride, first)
         if key not in self._transposed:
-            starts = (self.index.without_constant(arith.add(rest, arith.mul(stride, row))) for row in range(self.lanes))
+            starts = (self.index.split(arith.add(rest, arith.mul(stride, row)))[:2] for row in range(self.lanes))
             rows = [self._vector_load(buffer, (start, more + first)) for start, more in starts]
             self._transposed[key] = self.p.transpose(rows)
         return self._transposed[key][constant - first]

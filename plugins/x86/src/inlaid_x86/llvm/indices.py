@@ -6,28 +6,16 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from inlaid import arith
+from inlaid.tensor.transform.printable import separate
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, splat
 
 INDEX = "i64"
-
-
+Split = tuple[arith.Expr, int, tuple[tuple[list[int], int], ...]]
+"""A sum of non-constant terms, a constant, and the product of number and step for each unrolled loop. Indices of neighbouring
+elements share the terms."""
 Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
 """Callback that prints a choice between two values, given the condition and a printer of each."""
-
-
-def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
-    """Split an expression into non-constant terms and a constant. Indices of adjacent elements share the former."""
-    match expr:
-        case arith.Const(value=value):
-            return arith.ZERO, value
-        case arith.Add(operands=(a, b)):
-            (left, x), (right, y) = without_constant(a), without_constant(b)
-            return (arith.add(left, right), x + y) if x or y else (expr, 0)
-        case arith.Mul(operands=(a, arith.Const(value=factor))):
-            rest, x = without_constant(a)
-            return (arith.mul(rest, factor), x * factor) if x else (expr, 0)
-    return expr, 0
 
 
 class IndexPrinter:
@@ -36,7 +24,7 @@ class IndexPrinter:
     values: SSA value of each variable, a vector if it depends on the lane. analyzer: ranges of variables, which show that a
     dividend is not negative and its division needs no correction. opaque: prints a checked value. choose: prints a choice that
     evaluates only the chosen value. cells: addresses of sizes that the kernel computes. Sizes are loaded at each use, since they
-    change.
+    change. numbers: current iteration of each unrolled loop.
     """
 
     def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value], choose: Choose) -> None:
@@ -48,7 +36,8 @@ class IndexPrinter:
         self.cells: dict[arith.Expr, str] = {}
         self._inside: dict[tuple[arith.Analyzer, arith.Expr, int | None, int | None], arith.Analyzer] = {}
         self._depths: dict[arith.Expr, int] = {}
-        self._parts: dict[arith.Expr, tuple[arith.Expr, int]] = {}
+        self.numbers: dict[arith.Expr, list[int]] = {}
+        self._splits: dict[arith.Expr, Split] = {}
         self._cheap: dict[arith.Expr, bool] = {}
         self._ends: dict[arith.Compare, tuple[arith.Expr, bool] | None] = {}
 
@@ -74,11 +63,15 @@ class IndexPrinter:
             self.values[variable] = outer
             self._depths[variable] = depth
 
-    def without_constant(self, expr: arith.Expr) -> tuple[arith.Expr, int]:
-        """Memoised version of the function `without_constant`."""
-        found = self._parts.get(expr)
+    def split(self, expr: arith.Expr) -> Split:
+        """Split an expression into terms, a constant, and the steps of unrolled loops. Memoised."""
+        found = self._splits.get(expr)
         if found is None:
-            found = self._parts[expr] = without_constant(expr)
+            parts = separate(expr, self.numbers)
+            assert parts is not None, f"{expr!r} must be a sum with multiples of the variables of unrolled loops"
+            steps, rest, constant = parts
+            found = rest if steps or constant else expr, constant, tuple((self.numbers[var], step) for var, step in steps.items())
+            self._splits[expr] = found
         return found
 
     def print(self, expr: arith.Expr) -> Value:

@@ -48,7 +48,7 @@ def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
     tensor = tensor and not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope not in ("", "register") for stmt in stmts)
     return not any(
         isinstance(loop, ir.While)
-        or (isinstance(loop, ir.For) and loop.kind is not ir.ForKind.VECTORIZED and _is_scalar(loop.body, tensor))
+        or (isinstance(loop, ir.For) and loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) and _is_scalar(loop.body, tensor))
         for loop in stmts
     )
 
@@ -56,7 +56,7 @@ def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
 def _is_scalar(body: ir.Stmt, tensor: bool) -> bool:
     """Test whether a loop is innermost; with `tensor`, whether it also stores elements."""
     inside = list(ir.walk_stmts(body))
-    return not any(isinstance(stmt, ir.For) for stmt in inside) and not (
+    return not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in inside) and not (
         tensor and not any(isinstance(stmt, ir.Store) for stmt in inside)
     )
 
@@ -86,7 +86,7 @@ def _accumulates(loop: ir.For) -> bool:
     """Test whether a loop is innermost and stores to the same elements in every iteration."""
     stores = False
     for stmt in ir.walk_stmts(loop.body):
-        if isinstance(stmt, ir.For):
+        if isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED:
             return False
         if isinstance(stmt, ir.Store):
             stores = True
@@ -185,6 +185,10 @@ class KernelPrinter(ExpressionPrinter):
             self._vector_loop(loop)
         elif loop.kind is ir.ForKind.PARALLEL and self.lane is None:
             self._parallel_loop(loop)
+        elif loop.kind is ir.ForKind.UNROLLED and isinstance(loop.extent, arith.Const):
+            number = self.index.numbers.setdefault(loop.var, [0])
+            for number[0] in range(loop.extent.value):
+                self._statement(loop.body)
         elif loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL):
             with self.p.scope():
                 extent = self.index.print(loop.extent)
@@ -341,7 +345,7 @@ class KernelPrinter(ExpressionPrinter):
         outer = (self.p, self.index, self.pointers, self.context, self.budget)
         self.p = FunctionPrinter(self.declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
-        self.index.analyzer = outer[1].analyzer
+        self.index.analyzer, self.index.numbers = outer[1].analyzer, outer[1].numbers
         self.index.values = {variable: value for variable, value in outer[1].values.items() if not value.ref.startswith("%")}
         names = [f"%c{number}" for number in range(len(kinds))]
         self.context, self.budget = names[0], ""

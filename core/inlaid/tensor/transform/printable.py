@@ -1,0 +1,70 @@
+"""Finds unrolled loops that a code generator can print iteration by iteration, without copies of their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from inlaid import arith
+from inlaid.tensor import ir
+
+
+def printable_loops(stmt: ir.Stmt) -> Iterator[ir.For]:
+    """Find the unrolled loops that a code generator can print iteration by iteration: they only store elements, and their variables
+    occur only in indices that `separate` can separate, along axes of static strides. Loops beside an `If` are excluded, since
+    `nest_guards` rearranges their copies."""
+    beside = any(isinstance(node, ir.If) for node in ir.walk_stmts(stmt))
+    stack = [stmt]
+    while stack:
+        node = stack.pop()
+        kind = node.kind if isinstance(node, ir.For) else None
+        if isinstance(node, ir.For) and kind is ir.ForKind.UNROLLED and not beside and _is_printable(node):
+            yield node
+        if isinstance(node, ir.For) and kind not in (ir.ForKind.UNROLLED, ir.ForKind.VECTORIZED):
+            yield from printable_loops(node.body)
+        elif kind is not ir.ForKind.VECTORIZED:
+            stack += ir.substatements(node)
+
+
+def _is_printable(loop: ir.For) -> bool:
+    accesses: list[tuple[ir.Buffer, tuple[arith.Expr, ...]]] = []
+    fixed: list[arith.Expr] = []
+    for stmt in ir.walk_stmts(loop):
+        match stmt:
+            case ir.For(kind=ir.ForKind.UNROLLED, extent=arith.Const()) | ir.Seq():
+                pass
+            case ir.For(body=body, kind=ir.ForKind.VECTORIZED) if not any(isinstance(part, ir.For) for part in ir.walk_stmts(body)):
+                pass
+            case ir.Store(buffer=buffer, indices=indices, value=value):
+                nodes = list(ir.walk_exprs(value))
+                accesses += [(buffer, indices), *((node.buffer, node.indices) for node in nodes if isinstance(node, ir.Load))]
+                fixed += [node.index for node in nodes if isinstance(node, ir.Index)]
+            case ir.Intrinsic(regions=regions, args=(), over=()):
+                accesses += [(region.buffer, tuple(first for first, _ in region.ranges)) for region in regions]
+                fixed += [extent for region in regions for _, extent in region.ranges]
+            case _:
+                return False
+    for buffer, indices in accesses:
+        for axis, index in enumerate(indices):
+            if loop.var in arith.free_vars(index):
+                static = isinstance(arith.product(buffer.shape[axis + 1 :]), int)
+                if not static or arith.reads_data(index) or separate(index, (loop.var,)) is None:
+                    return False
+    return all(loop.var not in arith.free_vars(index) for index in fixed)
+
+
+def separate(index: arith.Expr, variables: Collection[arith.Expr]) -> tuple[dict[arith.Expr, int], arith.Expr, int] | None:
+    """Separate a sum into the factors of `variables`, its other terms and its constant. None if a term with a variable is not a
+    constant multiple of the variable."""
+    steps: dict[arith.Expr, int] = {}
+    terms: dict[arith.Expr, int] = {}
+    constant = 0
+    for node, factor in arith.summands(index):
+        if type(node) is arith.Const:
+            constant += factor * node.value
+        elif node in variables:
+            steps[node] = steps.get(node, 0) + factor
+        elif arith.free_vars(node).isdisjoint(variables):
+            terms[node] = terms.get(node, 0) + factor
+        else:
+            return None
+    return steps, arith.Linear({term: count for term, count in terms.items() if count}, 0).expr(), constant
