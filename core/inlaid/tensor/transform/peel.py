@@ -82,10 +82,10 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
                     replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
                 )
                 tail = _peel(Rewriter({loop.var: arith.Const(last)}).stmt(loop.body), ranges)
-                main = _peel_body(main, most)
+                whole = _peel_body(main, most)
                 if loop.kind is ir.ForKind.PARALLEL and last < _SHARES:
-                    return replace(loop, body=ir.If(truth(arith.compare("<", loop.var, last)), main.body, tail))
-                return ir.Seq((main, tail))
+                    return replace(loop, body=ir.If(truth(arith.compare("<", loop.var, last)), whole.body, tail))
+                return ir.Seq((whole, tail))
         cut = _symbolic_loop(loop, ranges)
         if cut is not None:
             return cut
@@ -356,7 +356,7 @@ def _strips(
     return ir.For(number, count, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
 
 
-def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:
+def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.For:
     assert isinstance(loop, ir.For)
     return replace(loop, body=_peel(loop.body, ranges))
 
