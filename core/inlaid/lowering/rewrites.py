@@ -13,6 +13,8 @@ from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
+from inlaid.passes.rounded_floats import rounded_floats
+from inlaid.passes.subsample import subsample
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.tables import tabulate
 from inlaid.schedules.rule import KernelContext
@@ -27,16 +29,20 @@ def rewrites(
     converts values at the border. Without `fusion` every operator is a kernel. All passes except `dissolve` and `store` create only
     operators for which `supports` is true."""
     able = context.capabilities
+    vectors = able.vector_bits > 0 and able.threads is None
     return (
         FunctionPass("dissolve", dissolve),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
+        *([FunctionPass("subsample", partial(subsample, supports=supports))] if vectors else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
-        FunctionPass("tabulate", partial(tabulate, repeated=able.vector_bits > 0 and able.threads is None, supports=supports)),
+        FunctionPass("tabulate", partial(tabulate, repeated=vectors, supports=supports)),
+        # After tabulate, which looks for functions of bytes.
+        *([FunctionPass("rounded_floats", partial(rounded_floats, supports=supports))] if vectors else ()),
         *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None))] if fusion else ()),
     )

@@ -22,6 +22,8 @@ from inlaid.types import TensorType, Type
 def positive_index(value: ir.Expr, extent: Dim) -> ir.Expr:
     """Convert an index along an axis to int64. A negative index counts from the end. The result is not checked."""
     index = te.cast(value, "int64")
+    if value.dtype.kind == "uint":
+        return index
     return te.select(index < 0, index + extent, index)
 
 

@@ -152,7 +152,7 @@ def _stored(name: str) -> Pattern:
     return is_op("dequantize").has_attr(block_size=0).has_dtype("float32").named(name)
 
 
-_PRODUCT = is_op("conv", "matmul")(_stored("x"), _stored("w")).named("product")
+_PRODUCT = is_op("conv", "conv_transpose", "matmul")(_stored("x"), _stored("w")).named("product")
 _BIAS = is_op("dequantize").named("bias").optional(lambda bias: is_op("reshape")(bias).named("shaped"))
 _BIASED = _PRODUCT.optional(lambda product: is_op("add")(product, _BIAS).named("sum"))
 _BOUNDED = _BIASED.optional(lambda inner: is_op("relu", "clip")(inner).named("bound"))
@@ -182,7 +182,7 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     if bias is not None:
         total = add(total, bias, span=found["sum"].span)
     factor = constant(np.asarray(x_scale * w_scale / y_scale, np.float32), span=stored.span)
-    axis = 1 if product.callee.name == "conv" else max(_rank(product) - 1, 0)
+    axis = max(_rank(product) - 1, 0) if product.callee.name == "matmul" else 1
     point = _zero_point(stored)
     result: Expr = requantize(total, factor, point, dtype=stored.attrs.dtype, axis=axis, span=stored.span)
     return _bounded(result, found.get("bound"), stored)
@@ -199,6 +199,8 @@ def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
         return True
     if product.callee.name == "conv":
         return bool(w.attrs.axis == 0)
+    if product.callee.name == "conv_transpose":
+        return bool(w.attrs.axis == 1 and product.attrs.groups == 1)
     return _rank(w) == 2 and w.attrs.axis == 1
 
 

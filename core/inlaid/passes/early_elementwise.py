@@ -1,11 +1,14 @@
-"""Move element-wise operators before data movement on a convolution's result, so that they fuse into the convolution.
+"""Move element-wise operators before data movement on the results of convolutions, so that they fuse into the convolutions.
 
-Examples are the interleaved phases of a transposed convolution and channel shuffles, which precede bias and activation.
+Examples are the interleaved phases of a transposed convolution and channel shuffles, which precede bias, activation and
+requantisation. Phases that are separate convolutions are concatenated: the operator is then applied to each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +21,8 @@ from inlaid.ops.shape import SliceAttrs, TransposeAttrs, matching_runs
 from inlaid.types import TensorType
 
 REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
+Values = Mapping[int, Array]
+"""Constant operands by position: scalars, or arrays that broadcast to the result."""
 
 
 def early_elementwise(function: Function) -> Function:
@@ -31,49 +36,72 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
     place = _varying(expr)
     if place is None:
         return None
-    assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
-    links = list(_rearrangements(expr.args[place], uses))
-    if not links or _shape(expr) != _shape(links[0]) or not _is_convolution(links[-1].args[0], uses):
+    assert isinstance(expr, Call)
+    source = expr.args[place]
+    if not isinstance(source, Call) or source.callee not in (*REARRANGEMENTS, ops.concat) or _shape(expr) != _shape(source):
         return None
-    args: list[Expr] = []
-    for number, arg in enumerate(expr.args):
-        if number == place:
-            args.append(links[-1].args[0])
-            continue
-        assert isinstance(arg, Constant)
-        value: Array | None = arg.data
-        if value is not None and value.ndim:
-            value = value.reshape((1,) * (len(_shape(expr)) - value.ndim) + value.shape)
-            for link in links:
-                value = None if value is None else _before(link, value)
-        if value is None:
-            return None
-        args.append(constant(value, span=arg.span))
-    made: Expr = call(expr.callee, tuple(args), expr.attrs, expr.span)
-    if _shape(made) != _shape(links[-1].args[0]):
-        return None
-    for link in reversed(links):
-        assert isinstance(link.callee, Operator)
-        made = call(link.callee, (made,), link.attrs, link.span)
-    return made
+    if _bits(expr) > _bits(source):
+        return None  # wider elements take longer to move
+    values = _values(expr, place)
+    return None if values is None else _inside(expr, place, source, values, uses)
 
 
 def _varying(expr: Expr) -> int | None:
-    """Find the position of an operator's only non-constant operand; None if there are several, or a parameter is per axis."""
+    """Find the position of an element-wise operator's only non-constant operand; None for any other expression."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
-    if len(varying) != 1 or not isinstance(expr.type, TensorType):
+    return varying[0] if len(varying) == 1 and isinstance(expr.type, TensorType) else None
+
+
+def _values(target: Call, place: int) -> Values | None:
+    """Return the constant operands. Parameters along an axis are reshaped to broadcast; None if a parameter is per block."""
+    rank, axis = len(_shape(target)), getattr(target.attrs, "axis", None)
+    found: dict[int, Array] = {}
+    for number, arg in enumerate(target.args):
+        if number == place:
+            continue
+        assert isinstance(arg, Constant)
+        value = arg.data
+        if axis is not None and value.ndim:
+            if value.ndim != 1 or getattr(target.attrs, "block_size", 0) != 0:
+                return None
+            value = value.reshape([-1 if index == axis else 1 for index in range(rank)])
+        found[number] = value.reshape((1,) * (rank - value.ndim) + value.shape) if value.ndim else value
+    return found
+
+
+def _inside(target: Call, place: int, source: Expr, values: Values, uses: UseCounts) -> Expr | None:
+    """Apply an operator before the data movement that produces `source`; None if that does not move convolutions alone."""
+    if not uses.single(source):
         return None
-    by_axis = hasattr(expr.attrs, "axis") and any(isinstance(arg, Constant) and arg.data.ndim for arg in expr.args)
-    return None if by_axis else varying[0]
+    if isinstance(source, Call) and source.callee in REARRANGEMENTS:
+        before = {number: _before(source, value) if value.ndim else value for number, value in values.items()}
+        known = {number: value for number, value in before.items() if value is not None}
+        inner = _inside(target, place, source.args[0], known, uses) if len(known) == len(before) else None
+        return None if inner is None else call(source.callee, (inner,), source.attrs, source.span)
+    if isinstance(source, Call) and source.callee is ops.concat:
+        if any(value.ndim and value.shape[source.attrs.axis] != 1 for value in values.values()):
+            return None
+        made = [_inside(target, place, part, values, uses) for part in source.args]
+        parts = [part for part in made if part is not None]
+        return call(source.callee, parts, source.attrs, source.span) if len(parts) == len(made) else None
+    return _applied(target, place, source, values) if _is_convolution(source, uses) else None
 
 
-def _rearrangements(expr: Expr, uses: UseCounts) -> Iterator[Call]:
-    """Yield the chain of data movement operators that produces an expression, last first."""
-    while isinstance(expr, Call) and expr.callee in REARRANGEMENTS and uses.single(expr):
-        yield expr
-        expr = expr.args[0]
+def _applied(target: Call, place: int, source: Expr, values: Values) -> Expr | None:
+    """Apply an operator to a convolution; None if its parameters would vary along several axes, or the result would be larger."""
+    attrs: Any = target.attrs
+    if hasattr(attrs, "axis") and any(value.ndim for value in values.values()):
+        axes = {axis for value in values.values() for axis, extent in enumerate(value.shape) if extent != 1}
+        if len(axes) > 1:
+            return None
+        attrs = replace(attrs, axis=next(iter(axes), 0))
+        values = {number: value.reshape(() if value.size == 1 else -1) for number, value in values.items()}
+    args = (source if number == place else constant(values[number], span=arg.span) for number, arg in enumerate(target.args))
+    assert isinstance(target.callee, Operator)
+    made = call(target.callee, tuple(args), attrs, target.span)
+    return made if _shape(made) == _shape(source) else None
 
 
 def _is_convolution(expr: Expr, uses: UseCounts) -> bool:
@@ -84,9 +112,17 @@ def _is_convolution(expr: Expr, uses: UseCounts) -> bool:
     return isinstance(expr, Call) and expr.callee is ops.conv and uses.single(expr)
 
 
-def _shape(expr: Expr) -> tuple[object, ...]:
+def _type(expr: Expr) -> TensorType:
     assert isinstance(expr.type, TensorType)
-    return expr.type.shape
+    return expr.type
+
+
+def _shape(expr: Expr) -> tuple[Any, ...]:
+    return _type(expr).shape
+
+
+def _bits(expr: Expr) -> int:
+    return _type(expr).dtype.bits
 
 
 def _before(link: Call, value: Array) -> Array | None:

@@ -13,6 +13,8 @@ from inlaid.schedules.shape import (
     axis_loops,
     blocks_of,
     channel_block,
+    constant_extent,
+    is_constant,
     lay_out,
     merge_chains,
     present,
@@ -44,6 +46,8 @@ class BlockedRule:
         layouts = {buffer: layout for buffer in (*program.params, *local) if _blockable(buffer, rank, layout)}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
         names = [block.name for block in blocks if _is_blocked(block, rank, layout)]
+        if lanes := _table_lanes(schedule.program, layouts, context):
+            return Offer(params, Traced(lambda: _schedule_table(schedule.copy(), names[0], lanes, layout, layouts, context)))
         return Offer(params, Traced(lambda: _schedule(schedule.copy(), names, layout, layouts, context)))
 
 
@@ -85,5 +89,41 @@ def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Bu
         s.vectorize(lane)
         if context.threads != 1:
             share_rows(s, [n], rest[0] if rest else None, [outer], context.threads)
+    lay_out(s, layouts)
+    return s
+
+
+def _table_lanes(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> int:
+    """Return the lanes of a vector of bytes, or of half a vector, if a kernel only looks up the bytes of one tensor in a table, and
+    the bytes of a row fill such vectors; else 0."""
+    block, *others = blocks_of(program)
+    assert isinstance(block.body, ir.Store)
+    loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
+    tables = [node for node in loads if isinstance(node.indices[0], arith.Opaque)]
+    same = all(node.indices == block.body.indices and node.dtype.bytes == 1 for node in loads if node not in tables)
+    if others or len(loads) != 2 or len(tables) != 1 or not same or not is_constant(*block.iters):
+        return 0
+    row = constant_extent(block.iters[-1]) * channel_block(layouts[block.body.buffer])
+    widest = context.capabilities.vector_bits // 8
+    return next((lanes for lanes in (widest, widest // 2) if lanes and row % lanes == 0), 0)
+
+
+def _schedule_table(
+    s: Schedule, name: str, lanes: int, layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext
+) -> Schedule:
+    """Build the nest:
+
+    for bytes in memory, in vectors:          # parallel
+        lane vectorised
+    """
+    n, channel, *rest = axis_loops(s, name)
+    assert channel is not None
+    outer, lane = s.split(channel, (None, channel_block(layout)))
+    loops = present(n, outer, *rest, lane)
+    s.reorder(*loops)
+    whole, lane = s.split(s.fuse(*loops), (None, lanes))
+    s.vectorize(lane)
+    if context.threads != 1:
+        s.parallel(whole)
     lay_out(s, layouts)
     return s

@@ -12,6 +12,7 @@ from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
 from inlaid.schedules.fill import FILL
 from inlaid.schedules.flat_conv import FLATTEN, JOIN_PIXELS, STORE_WHOLE_TILES
+from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE, SUM_WHOLE_VECTORS
 from inlaid.schedules.matmul import MatmulRule
@@ -71,6 +72,7 @@ SHARED_TRANSFORMS: tuple[Transform, ...] = (
     COLLAPSE,
     SPLIT_GROUPS,
     FILL,
+    FLOAT_SUMS,
     SHIFT_LAST_TILE,
     SUM_WHOLE_VECTORS,
     SPLIT_BORDERS,

@@ -11,16 +11,19 @@ from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import WITHOUT_EMPTY, without_empty
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.fill import fill
+from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE
 from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.register_tile import seconds
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
+    PIECES,
     Anchor,
     accumulate_in_registers,
     axis_loops,
     constant_extent,
     find_anchor,
+    is_constant,
     lay_out,
     loop_extent,
     mark_tile,
@@ -86,6 +89,8 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
     channels = constant_extent(anchor.spatial[1])
     if -(-channels // lanes) * lanes >= 2 * channels:
         return None
+    s.apply(FLOAT_SUMS)
+    anchor = find_anchor(s.program) or anchor
     axes: dict[str, int] = {}
     if channels % lanes:
         blocks = (*anchor.before, anchor.block, *anchor.after)
@@ -168,23 +173,44 @@ def _layouts(
     return found
 
 
+def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
+    """Choose the rows of the result whose data one thread pads together. 0: there is one thread, or no data to pad, or the data
+    does not fit on a thread's stack; all data is then padded in advance."""
+    if context.threads == 1 or len(anchor.before) != 1 or not is_constant(*anchor.spatial):
+        return 0
+    assert isinstance(anchor.block.body, ir.Store)
+    copy, y = anchor.before[0].writes[0].buffer, anchor.spatial[2]
+    loads = (node for node in ir.walk_exprs(anchor.block.body.value) if isinstance(node, ir.Load) and node.buffer is copy)
+    step = arith.affine(next(loads).indices[2], y.var)
+    height, (padded, width), pieces = constant_extent(y), copy.shape[2:], context.threads or PIECES
+    if step is None or not isinstance(step[0], arith.Const) or not isinstance(padded, int) or not isinstance(width, int):
+        return 0
+    stride, share = step[0].value, height if height % pieces else height // pieces
+    line, apart = width * lanes * copy.dtype.bytes, padded - height * stride
+
+    def fits(rows: int) -> bool:
+        """Test whether the data of rows fits, and has at most as many rows that other bands pad too."""
+        return line * (rows * stride + apart) <= context.capabilities.thread_stack_bytes and apart <= rows * stride
+
+    return max((rows for rows in range(1, share + 1) if share % rows == 0 and fits(rows)), default=0)
+
+
 def _schedule(
     s: Schedule, anchor: Anchor, lanes: int, size: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> Schedule:
     """Build the nest:
 
     for n, channels:                          # parallel: see `share_rows`
-        padded = data of one block of channels
+        padded = data of one block of channels, on several threads of a band of rows
         for y, x:
             acc[pixel, lane] = identity
             for window:
                 acc = combine(acc, padded)    # pixel unrolled, lane vectorised
             out = after(acc)                  # remainder of a symbolic width: see `shift_last_tile`
     """
-    # Pad one block of channels at a time, so that it is in the cache when it is read. With several threads, which also distribute
-    # rows,
-    # pad all blocks first.
-    near = [block.name for block in anchor.before if context.threads == 1]
+    # Pad one block of channels at a time, so that it is in the cache when it is read; on several threads, also a band of rows.
+    band = _band(anchor, lanes, context)
+    near = [block.name for block in anchor.before if context.threads == 1 or band]
     for block in anchor.before:
         if block.name not in near:
             schedule_padding(s, block.name, lanes, context)
@@ -198,8 +224,12 @@ def _schedule(
     outside = present(n, outer, y, x)
     s.reorder(*outside, *present(pixel), lane)
     s.compute_at(window, outside[-1])
+    rows = y
+    if band and y is not None:
+        rows, y = s.split(y, (None, band))
+        outside = present(n, outer, rows, y, x)
     for name in near:
-        s.compute_at(name, outer)
+        s.compute_at(name, outer if rows is y or rows is None else rows)
         channel, *pixels = [loop for loop in s.loops(name) if loop not in outside]
         s.reorder(*pixels, channel)
         s.vectorize(channel)
@@ -217,7 +247,7 @@ def _schedule(
         if isinstance(extent, arith.Const) and extent.value <= UNROLLED:
             s.unroll(tap)
     if context.threads != 1:
-        share_rows(s, [n], y, [outer], context.threads)
+        share_rows(s, [n], rows, [outer], context.threads)
     if x is not None and not isinstance(width, arith.Const):
         s.apply(SHIFT_LAST_TILE, x, size, size_text(width))
     for block in anchor.before:

@@ -57,3 +57,35 @@ def test_what_stays(why: str) -> None:
         last = ops.relu(ops.transpose(x, perm=(0, 2, 3, 1)))
     unit = function([x], last)
     assert early_elementwise(unit) is unit
+
+
+@pytest.mark.parametrize("by_phase", [False, True])
+def test_parameters_of_channels_join_each_of_several_convolutions(by_phase: bool) -> None:
+    """Phases that are separate convolutions are joined and interleaved, and only then requantised per channel."""
+    x = var("x", TensorType((2, 2, 4, 5), "uint8"))
+    weights = RNG.integers(-100, 100, (2, 3, 2, 3, 3)).astype(np.int8)
+    parts = [
+        ops.reshape(ops.conv(x, constant(part), pads=(1, 1, 1, 1), out_dtype="int32"), shape=(2, 1, 3, 4, 5)) for part in weights
+    ]
+    y = ops.transpose(ops.concat(*parts, axis=1), perm=(0, 2, 3, 4, 1))
+    y = y if by_phase else ops.reshape(y, shape=(2, 3, 4, 10))
+    scale, point = (constant(np.array(value)) for value in (np.float32([0.01, 0.02, 0.005][: 2 + (not by_phase)]), np.uint8(3)))
+    bias = constant(RNG.integers(-99, 99, (3, 1, 1, 1) if by_phase else (3, 1, 1)).astype(np.int32))
+    last = ops.requantize(ops.add(y, bias), scale, point, dtype="uint8", axis=4 if by_phase else 1)
+    unit = function([x], last)
+    made = early_elementwise(unit)
+    names = order(made)
+    if by_phase:  # a parameter for each phase cannot join both
+        assert names.index("requantize") == len(names) - 1
+    else:
+        assert names == [*["conv", "add", "requantize", "reshape"] * 2, "concat", "transpose", "reshape"]
+    data = RNG.integers(0, 255, (2, 2, 4, 5)).astype(np.uint8)
+    np.testing.assert_array_equal(Interpreter().run(made, (data,)), Interpreter().run(unit, (data,)))
+
+
+def test_wider_elements_are_not_moved() -> None:
+    x = var("x", TensorType((2, 2, 4, 5), "uint8"))
+    y = ops.conv(x, constant(RNG.integers(-9, 9, (3, 2, 3, 3)).astype(np.int8)), out_dtype="int32")
+    stored = ops.transpose(ops.cast(y, dtype="uint8"), perm=(0, 2, 3, 1))
+    unit = function([x], ops.cast(stored, dtype="float32"))
+    assert early_elementwise(unit) is unit

@@ -11,6 +11,7 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, constant, function, 
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
 from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlaid.passes.decompose import decompose
 from inlaid.passes.fold_constants import fold_constants
 from inlaid.passes.simplify import simplify
 from inlaid.types import TensorType
@@ -75,6 +76,28 @@ def test_a_convolution_between_quantisations(bound: str | None, per_channel: boo
     # The scales are powers of two: the float32 sums are exact, and so is the comparison.
     data = RNG.integers(0, 255, (1, 2, 6, 6)).astype(np.uint8)
     close(target, result, [data])
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_transposed_convolution_between_quantisations(per_channel: bool, groups: int) -> None:
+    x = var("x", TensorType((1, 4, 5, 6), "uint8"))
+    stored = RNG.integers(-100, 100, (4, 3, 4, 4)).astype(np.int8)
+    w_scale = np.asarray([0.5, 0.25, 1]) if per_channel else np.asarray(0.5)
+    w = dequantized(constant(stored), w_scale, np.zeros_like(w_scale), axis=1)
+    y: Expr = ops.conv_transpose(dequantized(x, 0.25, 7), w, strides=(2, 2), pads=(1, 1, 1, 1), groups=groups)
+    if groups == 1:
+        b = constant(RNG.integers(-2000, 2000, 3).astype(np.int32))
+        y = ops.relu(ops.add(y, ops.reshape(dequantized(b, 0.25 * w_scale), shape=(3, 1, 1))))
+    target = function([x], quantized(y, 16.0, 12))
+    result = canonical(decompose(quantize_integers(target), lambda call: call.callee is not ops.conv_transpose))
+    convolutions = [node for node in post_order(result) if isinstance(node, Call) and node.callee is ops.conv]
+    kinds = [arg.type.dtype.name for conv in convolutions for arg in conv.args]  # type: ignore[attr-defined]
+    if groups > 1 and per_channel:  # scales would repeat in each group
+        assert set(kinds) == {"float32"}
+    else:
+        assert kinds == ["uint8", "int8"] * len(convolutions) and "dequantize" not in operators(result)
+    close(target, result, [RNG.integers(0, 255, (1, 4, 5, 6)).astype(np.uint8)])
 
 
 def test_a_matrix_product_with_zero_points_everywhere() -> None:

@@ -133,3 +133,21 @@ def test_first_elements_and_whole_pieces_end_apart() -> None:
             data = np.arange(1, size + 1, dtype=np.int8)
             for wanted, found in zip(interp.run(program, [data]), interp.run(peel_loops(program), [data]), strict=True):
                 np.testing.assert_array_equal(wanted, found)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(4, 1), (200, 2)])
+def test_few_parallel_iterations_stay_together(rows: int, apart: int) -> None:
+    """The last iteration of a loop over the shares of threads is one thread's work: it stays in the loop, as a branch."""
+    size = rows * COLUMNS - 2
+    source, target = (ir.Buffer(name, (size,), dtype("int32")) for name in ("source", "target"))
+    y, x = arith.Var("y"), arith.Var("x")
+    place = arith.simplify(y * COLUMNS + x)
+    add = ir.Store(target, (place,), ir.load(source, (place,)) + 1)
+    row = ir.For(x, arith.wrap(COLUMNS), guarded(add, arith.compare("<", place, size)))
+    share = ir.For(y, arith.wrap(rows), row, ir.ForKind.PARALLEL)
+    peeled = peel_loops(ir.LoopProgram("add", (source,), (target,), share))
+    tops = peeled.body.stmts if isinstance(peeled.body, ir.Seq) else (peeled.body,)
+    assert len(tops) == apart and isinstance(tops[0], ir.For) and tops[0].kind is ir.ForKind.PARALLEL
+    assert isinstance(tops[0].body, ir.If) is (apart == 1)
+    data = np.arange(size, dtype=np.int32)
+    np.testing.assert_array_equal(interp.run(peeled, [data])[0], data + 1)

@@ -22,6 +22,8 @@ checks. The value is the number of elements per row or vector."""
 _LONGEST = 2 * STRIP - 1
 """Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code; all remainders
 of a tile of 12 rows take 66."""
+_SHARES = 64
+"""Iterations of a parallel loop below which the last one stays in it, as another branch: it may be all of a thread's work."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
@@ -45,6 +47,10 @@ def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
         for i in 16: if 16*c + i < n: ...
     becomes
         for i in min(16, max(n - 16*c, 0)): ...
+
+    A parallel loop of few iterations has the peeled iteration as a branch, so that it still runs in parallel:
+
+        for i in 2 parallel: if i < 1: ... else: ...
 
     The loop body, where the time is spent, then has no checks. Conditions that an outer loop evaluates once per iteration are kept.
     The program must have no blocks.
@@ -75,8 +81,11 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
                 main = _without(
                     replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
                 )
-                tail = Rewriter({loop.var: arith.Const(last)}).stmt(loop.body)
-                return ir.Seq((_peel_body(main, most), _peel(tail, ranges)))
+                tail = _peel(Rewriter({loop.var: arith.Const(last)}).stmt(loop.body), ranges)
+                whole = _peel_body(main, most)
+                if loop.kind is ir.ForKind.PARALLEL and last < _SHARES:
+                    return replace(loop, body=ir.If(truth(arith.compare("<", loop.var, last)), whole.body, tail))
+                return ir.Seq((whole, tail))
         cut = _symbolic_loop(loop, ranges)
         if cut is not None:
             return cut
@@ -347,7 +356,7 @@ def _strips(
     return ir.For(number, count, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
 
 
-def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:
+def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.For:
     assert isinstance(loop, ir.For)
     return replace(loop, body=_peel(loop.body, ranges))
 

@@ -20,6 +20,7 @@ from inlaid_x86.interrupts import CHUNK, cycles, polled_loops
 from inlaid_x86.llvm.kernel import is_explicit
 from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.llvm.values import CONVERTED, NATIVE
+from inlaid_x86.lookup import table_emitters
 from inlaid_x86.machine import TRIPLE, data_layout
 from inlaid_x86.options import X86Options
 from inlaid_x86.scale import math_emitters
@@ -55,7 +56,7 @@ class Kernels:
         self._width = vector_bits(options)
         self._instructions = {each.intrinsic.name: each for each in (*tensor_instructions(available), *context.instructions)}
         emitted = {name: each.emitter for name, each in self._instructions.items()}
-        files, math = amx.register_files(available), math_emitters(available)
+        files, math = amx.register_files(available), {**math_emitters(available), **table_emitters(available)}
         self.dialect = Dialect(TRIPLE, data_layout(), attributes, emitted, files, math, options.check)
         self.level = tuple(name for name in available if name not in extensions(available))
         self.compilers = Compilers(self.level, context.objects)

@@ -37,6 +37,12 @@ CUT_BYTES = 64
 """Padding in bytes after a register buffer, since the last vector access may extend past its end."""
 
 
+def table_of(lanes: int) -> str:
+    """Return the name of the emitter of look-ups in a table of 256 bytes. Its operands are the table's address and a vector of
+    bytes."""
+    return f"table.{lanes}"
+
+
 class ExpressionPrinter:
     """Prints expressions of a kernel into the current function.
 
@@ -165,7 +171,9 @@ class ExpressionPrinter:
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
         base, stride = self._by_lane(flat)
         if stride != 0 and stride != 1:
-            value = None if stride is None else self._column(buffer, base, stride) or self._every(buffer, base, stride)
+            value = (
+                self._looked_up(load) if stride is None else self._column(buffer, base, stride) or self._every(buffer, base, stride)
+            )
             return self._from_memory(value or self._gather(buffer, flat), buffer)
         mask = None if self.mask is None else self.mask.ref
         key = ("load", *base, stride and self.lanes, buffer, self.versions.get(buffer, 0), self.epoch, mask)
@@ -268,6 +276,16 @@ class ExpressionPrinter:
             found = self.p.shuffle(found, run, taken)
             taken = list(range(lanes))
         return found
+
+    def _looked_up(self, load: ir.Load) -> Value | None:
+        """Print a look-up in a table of 256 bytes by a vector of bytes, which cannot be out of bounds. Returns None for any other
+        load."""
+        match load:
+            case ir.Load(buffer=ir.Buffer(shape=(256,)) as table, indices=(arith.Opaque(payload=ir.Cast(a=index)),)):
+                emit = self.math.get(table_of(self.lanes))
+                if emit is not None and table.dtype.bits == 8 and index.dtype.name == "uint8":
+                    return emit(self.p, (Value(self.pointers[table], "ptr"), self.p.widen(self._expr(index), self.lanes)))
+        return None
 
     def _scalar_load(self, buffer: ir.Buffer, flat: Flat) -> Value:
         self._inside(buffer, flat)

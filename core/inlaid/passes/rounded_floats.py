@@ -1,0 +1,51 @@
+"""Keep requantized sums that are only dequantized again in float32, such as the operand of a residual sum.
+
+    dequantize(requantize(x, s, z), t, z)    =>    round(clip(float32(x) * s, low - z, high - z)) * t
+
+The integer is the same. A vector unit rounds floats in one instruction; conversion to bytes and back takes nine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant
+from inlaid.graph.uses import UseCounts, rewrite
+from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.types import TensorType
+
+
+def rounded_floats(function: Function, supports: Supports = supports_all) -> Function:
+    """Rewrite requantized sums with constant parameters whose only reader dequantizes them. Returns the same object if there are
+    none."""
+
+    def visit(expr: Expr, uses: UseCounts) -> Expr | None:
+        made = _rounded(expr, uses)
+        return made if made is not None and is_supported(made, supports, expr.args[0].args[0]) else None  # type: ignore[attr-defined]
+
+    return rewrite(function, visit)
+
+
+def _rounded(expr: Expr, uses: UseCounts) -> Expr | None:
+    """Rewrite a `dequantize`; None for any other expression."""
+    if not isinstance(expr, Call) or expr.callee is not ops.dequantize or expr.attrs.dtype != "float32" or len(expr.args) != 3:
+        return None
+    stored, scale, point = expr.args
+    if not isinstance(stored, Call) or stored.callee is not ops.requantize or not uses.single(stored):
+        return None
+    total, factor, own = stored.args
+    assert isinstance(stored.type, TensorType)
+    if not isinstance(factor, Constant) or not np.isfinite(factor.data).all() or not isinstance(scale, Constant):
+        return None
+    if not isinstance(point, Constant) or not isinstance(own, Constant) or scale.data.ndim or point.data.ndim or own.data.ndim:
+        return None
+    if scale.data.dtype != np.float32 or point.data != own.data:
+        return None
+    low, high = (float(end - int(point.data)) for end in stored.type.dtype.limits)
+    by_axis = factor.data.reshape([-1 if axis == stored.attrs.axis else 1 for axis in range(stored.type.rank)])
+    real = ops.mul(
+        ops.cast(total, dtype="float32"), constant(by_axis if factor.data.ndim else factor.data, span=factor.span), span=stored.span
+    )
+    whole = ops.round(ops.clip(real, minimum=low, maximum=high, span=stored.span), span=stored.span)
+    return ops.mul(whole, scale, span=expr.span)
