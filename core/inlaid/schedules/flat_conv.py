@@ -30,7 +30,7 @@ FLAT_PIXELS = 16
 FLAT_LINE, SHORT_LINE = 8, 4
 """Minimum pixels of a line, to which shorter lines are padded: padding to more would be wasteful for small images. Deep reductions
 (`DEEP`) use `SHORT_LINE`, since they amortize the divisions that short lines need."""
-DEEP = 1024
+DEEP = 512
 """Minimum length of a deep reduction."""
 
 
