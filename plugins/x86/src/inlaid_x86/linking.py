@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inlaid.cache import Store, digest
 from inlaid.codegen.elf import Architecture, Rule, link
 from inlaid_x86.compilers import fingerprint
-from inlaid_x86.emit import EXPLICIT
+from inlaid_x86.emit import EXPLICIT, FULL
 from inlaid_x86.llvm.helpers import helper
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
@@ -55,12 +55,12 @@ def helper_object(symbol: str, features: str = "", attributes: str = "", store: 
     key = digest(fingerprint(), features, module)
     content = store.get(key)
     if content is None:
-        content = _compiled(module, features)
+        # Few passes for memcpy and its like: others would replace its loop by a call of memcpy, which then calls itself.
+        content = _compiled(module, features, EXPLICIT if symbol.startswith("mem") else FULL)
         store.put(key, content)
     return content
 
 
 @functools.cache
-def _compiled(module: str, features: str) -> bytes:
-    # Few passes: others would replace the copy loop of memcpy by a call of memcpy, which then calls itself.
-    return compile_text(module, features, effort=EXPLICIT)
+def _compiled(module: str, features: str, effort: int) -> bytes:
+    return compile_text(module, features, effort=effort)
