@@ -165,15 +165,17 @@ class SizeVar(Expr):
     """A symbolic dimension. Dimensions of the same name are equal.
 
     `lower` and `upper` are inclusive bounds (`upper` None: unbounded). An *existential* dimension is defined by a kernel at run
-    time. Its name starts with `?`, and `upper` gives the capacity of its buffers.
+    time. Its name starts with `?`, and `upper` gives the capacity of its buffers. `usual` is an expression of other dimensions
+    whose representative size is that of this one; None: by its bounds.
     """
 
-    __slots__ = ("lower", "name", "upper")
+    __slots__ = ("lower", "name", "upper", "usual")
 
-    def __init__(self, name: str, lower: int = 0, upper: Dim | None = None) -> None:
+    def __init__(self, name: str, lower: int = 0, upper: Dim | None = None, usual: Expr | None = None) -> None:
         self.name = name
         self.lower = lower
         self.upper = upper
+        self.usual = usual
         self.operands = ()
         self._hash = hash((SizeVar, name))
 

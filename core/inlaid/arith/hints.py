@@ -25,6 +25,8 @@ def size_hint(dim: Dim, unknown: int = UNKNOWN_SIZE) -> int:
 
 def _variable(variable: Expr, unknown: int) -> int:
     assert isinstance(variable, SizeVar), f"{variable!r} is a loop variable: expected a symbolic dimension"
+    if variable.usual is not None:
+        return size_hint(variable.usual, unknown)
     if variable.upper is None:
         return max(unknown, variable.lower)
     return max(min(-(-size_hint(variable.upper, unknown) // 2), LARGEST_SIZE), variable.lower)

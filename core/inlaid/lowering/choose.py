@@ -15,6 +15,7 @@ from inlaid.lowering.bodies import body_of, hidden_sizes, is_operator, kernel_na
 from inlaid.lowering.branches import Arms, in_arms
 from inlaid.lowering.choice import LayoutChoice, Option
 from inlaid.lowering.kernel import KernelSource, build, grid_of, result_types, tensor_type
+from inlaid.lowering.own_sizes import with_own_sizes
 from inlaid.lowering.scalars import varying_scalars
 from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.lowering.views import slice_start, transposed
@@ -218,9 +219,11 @@ class _Steps:
             if views:
                 return views
         in_place = id(call) in self._in_place
-        program = (structural_key(graph.function(params, body)), hidden_sizes(params, body), in_place)
+        own = with_own_sizes(params, body)
+        program = (structural_key(graph.function(own.params, own.body)), hidden_sizes(own.params, own.body), own.facts, in_place)
         if program not in self._programs:
-            self._programs[program] = build(KernelSource(kernel_name(body), params, body, in_place), grid_of(capabilities))
+            source = KernelSource(kernel_name(body), own.params, own.body, in_place)
+            self._programs[program] = build(source, grid_of(capabilities))
         facts = tuple(id(arg) in constant for arg in args)
         offers = self._offers_for(program, known, facts)
         if in_place:

@@ -61,9 +61,9 @@ def emit(
     begin: Begin | None = None,
 ) -> Emission:
     """Emit the calls of a region. Finished kernels are cached in `programs`. `progress` is called with the number of expressions
-    done and the total, `watch` with each scheduled kernel, `begin` with each finished kernel. `begin` is not called in regions
-    with a strided concatenation, since `Joiner` may rewrite their kernels."""
-    emitter = _Emitter(decisions, context, programs, finish, watch, None if _may_join(decisions, context) else begin)
+    done and the total, `watch` with each scheduled kernel, `begin` once with each finished
+    kernel, except kernels of calls that write or read a part of a strided concatenation, since `Joiner` may rewrite them."""
+    emitter = _Emitter(decisions, context, programs, finish, watch, begin)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
     for done, (expr, arms) in enumerate(decisions.exprs):
@@ -92,6 +92,8 @@ class _Emitter:
         self._finish = finish
         self._watch = watch
         self._begin = begin
+        self._begun: set[int] = set()
+        self._movable = _movable_calls(decisions, context)
         self._buffers = Buffers()
         self._values: dict[int, tuple[int, ...]] = {}
         self._arrays: dict[int, graph.Constant] = {}
@@ -188,15 +190,16 @@ class _Emitter:
         program = relayout(shape, dtype, source, target, self._context.threads)
         return program if self._context.capabilities.vector_bits else without_vectors(program)
 
-    def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram]) -> int:
-        """Return the number of the kernel with a key; `make` builds it on first use."""
+    def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram], settled: bool = True) -> int:
+        """Return the number of the kernel with a key; `make` builds it on first use. A `settled` kernel begins to compile."""
         if key not in self._numbers:
             self._numbers[key] = len(self._kernels)
-            program = make()
-            self._kernels.append(program)
-            if self._begin is not None:
-                self._begin(program)
-        return self._numbers[key]
+            self._kernels.append(make())
+        number = self._numbers[key]
+        if settled and self._begin is not None and number not in self._begun:
+            self._begun.add(number)
+            self._begin(self._kernels[number])
+        return number
 
     def _branch(self, choice: graph.If) -> tuple[int, ...]:
         """Emit the results of an `If`: each arm's kernels write them directly if possible; otherwise they are copied."""
@@ -250,7 +253,11 @@ class _Emitter:
         able = self._context.capabilities
         for version, predicates in versions_of(source, offer, names, able.branches or able.threads is not None):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
-            number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called immediately
+            number = self._kernel(
+                key,
+                lambda: self._finished(key, offer, version, source),  # noqa: B023 - called immediately
+                id(call) not in self._movable,
+            )
             program = self._kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
@@ -332,13 +339,19 @@ class _Emitter:
         return weights
 
 
-def _may_join(decisions: Decisions, context: KernelContext) -> bool:
-    """Test whether a region has a concatenation whose parts are not contiguous in its result."""
+def _movable_calls(decisions: Decisions, context: KernelContext) -> frozenset[int]:
+    """Return the ids of calls that write or read a part of a concatenation whose parts are not contiguous in its result."""
     alignment = alignment_of(context.capabilities)
-    concats = (expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and is_operator(expr, "concat"))
-    return any(
-        run_starts(call, decisions.calls[id(call)].layouts, alignment) is None for call in concats if id(call) in decisions.calls
-    )
+    calls = [expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and id(expr) in decisions.calls]
+    concats = (call for call in calls if is_operator(call, "concat"))
+    strided = (call for call in concats if run_starts(call, decisions.calls[id(call)].layouts, alignment) is None)
+    parts = {id(_maker(part)) for call in strided for part in call.args}
+    return frozenset(id(call) for call in calls if not parts.isdisjoint(id(_maker(item)) for item in (call, *call.args)))
+
+
+def _maker(expr: graph.Expr) -> graph.Expr:
+    """Return the expression that computes a value, which may be an item of its results."""
+    return expr.tuple if isinstance(expr, graph.TupleItem) else expr
 
 
 def _names(

@@ -30,7 +30,7 @@ FLAT_PIXELS = 16
 FLAT_LINE, SHORT_LINE = 8, 4
 """Minimum pixels of a line, to which shorter lines are padded: padding to more would be wasteful for small images. Deep reductions
 (`DEEP`) use `SHORT_LINE`, since they amortize the divisions that short lines need."""
-DEEP = 1024
+DEEP = 512
 """Minimum length of a deep reduction."""
 
 
@@ -74,9 +74,24 @@ def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
         if stride < 1 or dilation < 0 or steps[1] != arith.ZERO:
             return None
         whole = FlatAxis(item.extent, taps, stride, dilation, item.extent)
-        shared = _shared_halo(conv, axis, whole.reach) if stride == 1 else 0
-        found.append(replace(whole, pitch=arith.simplify(item.extent + (whole.reach - shared))))
+        found.append(replace(whole, pitch=_pitch(conv, axis, whole)))
     return tuple(found)
+
+
+def _pitch(conv: DirectConv, place: int, axis: FlatAxis) -> Expr:
+    """Return the distance between lines along an axis, axis number `place` of the data. The padding elements at the end of a line
+    are those at the start of the next."""
+    apart = arith.simplify(axis.size + axis.reach)
+    if axis.stride > 1 and (place != len(conv.anchor.spatial) - 1 or axis.phases < axis.stride):
+        return apart  # the copy is divided into phases
+    shared = _shared_halo(conv, place, (axis.taps - 1) * axis.dilation)
+    if axis.stride == 1 or not shared:
+        return arith.simplify(apart - shared)
+    # Windows read the elements below `end`; of these, the elements from `stored` on are padding.
+    first = (axis.size - 1) * axis.stride
+    end, stored = first + (axis.taps - 1) * axis.dilation + 1, arith.wrap(conv.data.buffer.shape[place]) - shared
+    fits = arith.logical_and(arith.compare("<=", stored, end), arith.compare("<", first, stored))
+    return arith.simplify(arith.ceildiv(stored, axis.stride)) if arith.prove(fits) else apart
 
 
 def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:

@@ -59,3 +59,38 @@ def test_inner_loops_neither_multiply_nor_choose() -> None:
     inner = re.findall(r"^(?:body\S*:)((?:(?!^\S+:).)*?)br label %latch", text, re.MULTILINE | re.DOTALL)
     assert len(inner) == 2
     assert not any("mul" in body or "smax" in body for body in inner)
+
+
+def last_vectors() -> ir.LoopProgram:
+    """The last vector of a row, whose number is bound in the loop over rows, and vectors that are masked on both sides."""
+    rows, columns = arith.SizeVar("n"), arith.SizeVar("m")
+    a, out = (ir.Buffer(name, (rows, columns), dtype(I64)) for name in ("a", "out"))
+    b = Builder()
+
+    def copy(i: arith.Expr, j: arith.Expr, inside: arith.Expr) -> None:
+        with b.if_(ir.as_expr(inside, dtype("bool"))):
+            b.store(out, (i, j), a[i, j] + ir.as_expr(j, dtype(I64)))
+
+    with b.loop(arith.ceildiv(columns, 4), "t") as t, b.loop(rows, "i") as i, b.loop(4, "lane", ir.ForKind.VECTORIZED) as lane:
+        place = t * 4 + lane
+        copy(i, place, arith.logical_and(arith.compare("<", 0, place), arith.compare("<", place, columns)))
+    with b.loop(rows, "i") as i:
+        last = b.let(ir.as_expr((columns - 1) // 4, dtype(I64)), "last")
+        with b.loop(4, "lane", ir.ForKind.VECTORIZED) as lane:
+            place = last * 4 + lane
+            copy(i, place, arith.logical_and(arith.compare("<=", 0, place), arith.compare("<", place, columns)))
+    return ir.LoopProgram("last_vectors", (a,), (out,), b.finish())
+
+
+LAST = Native([last_vectors()], X86Options(threads=1, cpu="x86-64-v3"))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 8, 11])
+def test_hoisted_masks_are_those_of_the_loop(rows: int, columns: int) -> None:
+    a = np.arange(rows * columns).reshape(rows, columns)
+    (found,) = LAST.run([a], {})
+    (wanted,) = expected([last_vectors()], [a], {})
+    written = np.ones((rows, columns), bool)
+    written[:, 0] = columns <= 4
+    np.testing.assert_array_equal(found[written], wanted[written])

@@ -31,3 +31,17 @@ def test_kernels_that_a_concatenation_may_rewrite_are_not_begun():
     x = var("x", TensorType((4, 8), "float32"))
     found, kernels = begun(graph.function([x], graph.tuple_([ops.concat(ops.exp(x), ops.tanh(x), axis=1)])))
     assert not found and kernels
+
+
+def test_kernels_apart_from_a_concatenation_are_begun():
+    x = var("x", TensorType((4, 8), "float32"))
+    rows = ops.softmax(x, axis=1)
+    found, kernels = begun(graph.function([x], graph.tuple_([ops.concat(ops.exp(rows), ops.tanh(rows), axis=1)])))
+    assert found == [kernels[0]] and len(kernels) > 1
+
+
+def test_a_kernel_is_begun_where_another_call_keeps_it():
+    x, y = (var(name, TensorType((4, 8), "float32")) for name in "xy")
+    both = ops.concat(ops.exp(x), ops.tanh(x), axis=1)
+    found, kernels = begun(graph.function([x, y], graph.tuple_([both, ops.exp(y)])))
+    assert len(found) == 1 and found[0] in kernels

@@ -40,6 +40,8 @@ class _Divisions(Rewriter):
     divides = False
 
     def index(self, index: arith.Expr) -> arith.Expr:
+        if type(index) is arith.Const or type(index) is arith.Var:
+            return index
         done = self._indices.get(index)
         if done is None:
             done = self._rebuilt_index(index)

@@ -16,8 +16,9 @@ ISSUED = 2
 """Vector operations, loads and stores that a core issues per cycle."""
 INTRINSIC = 2.0
 """Assumed cycles of a tensor intrinsic, including its loads."""
-Sizes = dict[ir.Expr, int]
-"""Memo of the number of operations in each stored value. The analyses of one program share it, since they revisit inner loops."""
+Sizes = dict[ir.Expr | arith.Expr, int]
+"""Memo of the number of operations in each stored value, and of the maximum iterations of each loop extent. The analyses of one
+program share it, since they revisit inner loops."""
 
 
 def serialize_short_loops(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
@@ -46,7 +47,7 @@ def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usu
                 return remaining_budget(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
             return remaining_budget(body, times * extent, budget, width, usual, sizes)
         case ir.For(extent=extent, body=body) if usual:
-            return remaining_budget(body, times * _most(extent, usual), budget, width, usual, sizes)
+            return remaining_budget(body, times * _most(extent, usual, sizes), budget, width, usual, sizes)
         case ir.While(body=body) if usual:
             return remaining_budget(body, times * usual, budget, width, usual, sizes)
         case ir.Intrinsic() if usual:
@@ -76,7 +77,7 @@ def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
             return max(extent * _bits(body) // width, 1) * issued(body, width, usual, sizes)
         case ir.For(extent=extent, body=body):
             if arith.reads_data(extent) or not all(isinstance(size, arith.SizeVar) for size in arith.free_vars(extent)):
-                extent = arith.Const(_most(extent, usual))
+                extent = arith.Const(_most(extent, usual, sizes))
             return arith.simplify(extent * issued(body, width, usual, sizes))
         case ir.While(body=body):
             return arith.simplify(usual * issued(body, width, usual, sizes))
@@ -87,10 +88,12 @@ def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
     return arith.simplify(sum((issued(inner, width, usual, sizes) for inner in ir.substatements(stmt)), arith.ZERO))
 
 
-def _most(extent: arith.Expr, usual: int) -> int:
+def _most(extent: arith.Expr, usual: int, sizes: Sizes) -> int:
     """Return the maximum iterations of a loop, limited to `usual`."""
-    most = arith.bounds(extent)[1]
-    return usual if most is None else max(min(usual, most), 0)
+    if extent not in sizes:
+        most = arith.bounds(extent)[1]
+        sizes[extent] = usual if most is None else max(min(usual, most), 0)
+    return sizes[extent]
 
 
 def _bits(stmt: ir.Stmt) -> int:

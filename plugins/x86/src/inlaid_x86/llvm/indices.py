@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from inlaid import arith
@@ -14,6 +14,9 @@ INDEX = "i64"
 Split = tuple[arith.Expr, int, tuple[tuple[list[int], int], ...]]
 """A sum of non-constant terms, a constant, and the product of number and step for each unrolled loop. Indices of neighbouring
 elements share the terms."""
+_Number = int | None
+
+
 Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
 """Callback that prints a choice between two values, given the condition and a printer of each."""
 
@@ -41,27 +44,29 @@ class IndexPrinter:
         self._cheap: dict[arith.Expr, bool] = {}
         self._ends: dict[arith.Compare, tuple[arith.Expr, bool] | None] = {}
 
-    def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
-        """Bind a variable to a value with an inclusive range."""
+    def bind(self, variable: arith.Expr, value: Value, low: _Number = None, high: _Number = None, depth: _Number = None) -> None:
+        """Bind a variable to a value with an inclusive range, computed at loop nesting `depth`; None: the current one."""
         self.values[variable] = value
         key = (self.analyzer, variable, low, high)  # unrolled copies of a loop share their analysis
         if key not in self._inside:
             self._inside[key] = self.analyzer.inside({variable: (low, high)})
         self.analyzer = self._inside[key]
-        self._depths[variable] = self.printer.depth
+        self._depths[variable] = self.printer.depth if depth is None else depth
 
     @contextmanager
-    def bound(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> Iterator[None]:
-        """Bind a variable to a value with an inclusive range within a context."""
+    def bound(
+        self, variable: arith.Expr, value: Value, low: _Number = None, high: _Number = None, depth: _Number = None
+    ) -> Iterator[None]:
+        """Bind a variable as `bind` does, within a context."""
         outer, analyzer = self.values.get(variable), self.analyzer
-        depth = self._depths.get(variable, 0)
-        self.bind(variable, value, low, high)
+        before = self._depths.get(variable, 0)
+        self.bind(variable, value, low, high, depth)
         yield
         del self.values[variable]
         self.analyzer = analyzer
         if outer is not None:
             self.values[variable] = outer
-            self._depths[variable] = depth
+            self._depths[variable] = before
 
     def split(self, expr: arith.Expr) -> Split:
         """Split an expression into terms, a constant, and the steps of unrolled loops. Memoised."""
@@ -90,21 +95,25 @@ class IndexPrinter:
         known: Value | None = self.printer.recall(expr)
         if known is not None:
             return known
-        depth = self._invariant(expr)
+        depth = self.depth_of(expr)
         if depth >= self.printer.depth:
             return self._remember(expr, expr, self._node(expr))
         with self.printer.before_loop(depth):
             return self._remember(expr, expr, self._node(expr))
 
-    def _invariant(self, expr: arith.Expr) -> int:
+    def depth_of(self, expr: arith.Expr) -> int:
         """Return the loop depth at which to compute an expression. Expressions of sizes are hoisted out of loops in which they are
         invariant, since no LLVM pass that runs here hoists them. Other expressions belong to addresses and are not hoisted."""
+        fixed = _has_size(arith.free_vars(expr)) and not self._changes(expr)
+        return self._invariant(expr) if fixed else self.printer.depth
+
+    def _invariant(self, expr: arith.Expr) -> int:
         used = arith.free_vars(expr)
-        if not self.printer.depth or not any(isinstance(var, arith.SizeVar) for var in used) or not self._is_cheap(expr):
+        if not self.printer.depth or not self._is_cheap(expr):
             return self.printer.depth
         if any(var in self.values and self.values[var].lanes for var in used):
             return self.printer.depth
-        return max(self._depths.get(var, 0) for var in used)
+        return max((self._depths.get(var, 0) for var in used), default=0)
 
     def _is_cheap(self, expr: arith.Expr) -> bool:
         """Test whether an expression may be computed speculatively: it divides only by constants and reads no data."""
@@ -157,7 +166,8 @@ class IndexPrinter:
         known: Value | None = self.printer.recall(key)
         if known is not None:
             return known
-        depth = self._invariant(found[0])
+        # In kernels of constant sizes, loops over vectors are short.
+        depth = self._invariant(found[0]) if _has_size(self.values) else self.printer.depth
         with self.printer.before_loop(depth) if depth < self.printer.depth else nullcontext():
             return self.printer.remember(key, self._below(*key), lasting=True)
 
@@ -246,6 +256,10 @@ class IndexPrinter:
             return emit(f"add {quotient}, {step.ref}", INDEX, lanes)
         fix = emit(f"select {adjust}, {right}, {Value(zero, INDEX, lanes)}", INDEX, lanes)
         return emit(f"add {remainder}, {fix.ref}", INDEX, lanes)
+
+
+def _has_size(variables: Iterable[arith.Expr]) -> bool:
+    return any(isinstance(variable, arith.SizeVar) for variable in variables)
 
 
 def _end(comparison: arith.Compare, lane: arith.Expr) -> tuple[arith.Expr, bool] | None:

@@ -400,7 +400,7 @@ class KernelPrinter(ExpressionPrinter):
             self._statement(body)
 
     def _let(self, stmt: ir.Let) -> None:
-        low = high = None
+        low = high = depth = None
         with self.p.scope():
             value = self._to_index(self._expr(stmt.value), stmt.value)
             if stmt.bounds is not None:
@@ -409,7 +409,8 @@ class KernelPrinter(ExpressionPrinter):
             low, high = self.index.analyzer.bounds(stmt.bounds[0])[0], self.index.analyzer.bounds(stmt.bounds[1])[1]
         elif isinstance(stmt.value, ir.Index):
             low, high = self.index.analyzer.bounds(stmt.value.index)
-        with self.p.scope(), self.index.bound(stmt.var, value, low, high):
+            depth = self.index.depth_of(stmt.value.index)
+        with self.p.scope(), self.index.bound(stmt.var, value, low, high, depth):
             self._statement(stmt.body)
 
     @contextmanager

@@ -1,0 +1,84 @@
+"""Give kernels size variables of their own for dimensions that are expressions of the region's dimensions.
+
+The data of a layer deep in a network of images has a height such as (((height + 3) // 16) + -1). A kernel over such dimensions
+repeats the expressions in every address, extent and condition. A kernel over a variable is shorter, takes less time to analyse, and
+serves every layer whose dimensions only have other expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Expr, SizeVar
+from inlaid.errors import InlaidError
+from inlaid.graph import ir as graph
+from inlaid.graph.attrs import attr_vars
+from inlaid.lowering.kernel import result_types, tensor_type
+from inlaid.names import unique
+from inlaid.types import TensorType, TupleType, substitute_type
+
+Facts = tuple[tuple[int, int | None, int, int], ...]
+"""Per variable: its bounds, and its representative sizes for the two assumptions about unbounded sizes."""
+
+
+@dataclass(frozen=True)
+class OwnSizes:
+    """A kernel's parameters and body over variables of its own, and facts about these."""
+
+    params: tuple[graph.Var, ...]
+    body: graph.Expr
+    facts: Facts = ()
+
+
+def with_own_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> OwnSizes:
+    """Replace dimensions of parameters that are expressions by variables. Returns the kernel unchanged if it has none, or if it
+    depends on how they are related: its attributes have sizes, or types cannot be inferred without the expressions."""
+    unchanged = OwnSizes(params, body)
+    dims = [dim for param in params for dim in tensor_type(param.type).shape if not isinstance(dim, int)]
+    taken = {str(size) for dim in dims for size in arith.free_vars(dim)}
+    names = {dim: _variable(dim, taken) for dim in dict.fromkeys(dims) if dim.operands}
+    if not names:
+        return unchanged
+    exprs = list(graph.post_order(body))
+    if any(graph.introduced_sizes(expr) or (isinstance(expr, graph.Call) and attr_vars(expr.attrs)) for expr in exprs):
+        return unchanged
+    if any(graph.existential(size) for dim in names for size in arith.free_vars(dim)):
+        return unchanged
+    renamed = tuple(_renamed(param, names) for param in params)
+    done: dict[int, graph.Expr] = {id(old): new for old, new in zip(params, renamed, strict=True)}
+    try:
+        for expr in exprs:
+            if id(expr) not in done:
+                done[id(expr)] = graph.rebuild(expr, tuple(done[id(child)] for child in graph.children(expr)))
+    except InlaidError:
+        return unchanged
+    result = done[id(body)]
+    back: dict[Expr, Expr] = {variable: dim for dim, variable in names.items()}
+    # An extent that is selected at run time, as by broadcasting, was known from the expressions.
+    if any(map(_selects, done.values())) or substitute_type(result.type, back) != body.type:
+        return unchanged
+    return OwnSizes(renamed, result, tuple(map(_facts, names.values())))
+
+
+def _selects(expr: graph.Expr) -> bool:
+    types = result_types(expr.type) if isinstance(expr.type, (TensorType, TupleType)) else ()
+    dims = (dim for type_ in types for dim in type_.shape if not isinstance(dim, int))
+    return any(isinstance(node, arith.Select) for dim in dims for node in arith.walk(dim))
+
+
+def _variable(dim: Expr, taken: set[str]) -> SizeVar:
+    low, high = arith.bounds(dim)
+    return SizeVar(unique("size", taken), max(low or 0, 0), None if high is None else max(high, 0), dim)
+
+
+def _facts(size: SizeVar) -> tuple[int, int | None, int, int]:
+    assert size.upper is None or isinstance(size.upper, int)
+    return size.lower, size.upper, arith.size_hint(size), arith.size_hint(size, arith.IMAGE_SIDE)
+
+
+def _renamed(param: graph.Var, names: Mapping[Expr, SizeVar]) -> graph.Var:
+    type_ = tensor_type(param.type)
+    shape = tuple(dim if isinstance(dim, int) else names.get(dim, dim) for dim in type_.shape)
+    return param if shape == type_.shape else graph.var(param.name, TensorType(shape, type_.dtype), span=param.span)
