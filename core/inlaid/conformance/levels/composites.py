@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -69,8 +68,9 @@ def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
     return found
 
 
-def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Claim]]:
-    """Yield an accepted example of each composite of several operators, declared or generated, if one is found soon."""
+def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+    """Return an accepted example of each composite of several operators, declared or generated, if one is found soon."""
+    examples = []
     for rule, pattern in tested.candidate.composites:
         search = Search(tested, rule, pattern)
         own = (function for function in tested.conformance.examples if match(pattern, function.body) is not None)
@@ -82,8 +82,9 @@ def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Clai
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
             claim = tested.claim(example.function, rule) if example is not None and example.solid else None
             if example is not None and isinstance(claim, Claim):
-                yield rule, example, claim
+                examples.append((rule, example, claim))
                 break
+    return tuple(examples)
 
 
 @dataclass(frozen=True)
