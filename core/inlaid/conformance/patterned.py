@@ -197,18 +197,21 @@ class _Attempt:
             exprs = self._arguments(draft, args, inner)
             # Every other time, use the operator's default attributes where it has them.
             attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
-            if self.draw.mix == "plain":
-                if operator in (ops.multiply_fixed, ops.requantize):
-                    exprs = self._scaled(exprs, attrs.get("axis", 0))
-                elif operator in BOUNDS and self.draw.number % 4 < 3:
-                    exprs, attrs = _bounded(operator, exprs, attrs)
+            plain = self.draw.mix == "plain"
+            if plain and operator in BOUNDS and self.draw.number % 4 < 3:
+                exprs, attrs = _bounded(operator, exprs, attrs)
             try:
                 call = operator(*exprs, **attrs)
             except InlaidError as error:
                 reason = str(error)
             else:
                 unlike = not free and turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
-                if not unlike and self._allowed(call.type) and match(part, call) is not None:
+                fits = not unlike and self._allowed(call.type) and match(part, call) is not None
+                if fits and plain and operator in (ops.multiply_fixed, ops.requantize):
+                    exprs = self._scaled(exprs, attrs.get("axis", 0))
+                    call = operator(*exprs, **attrs)
+                    fits = match(part, call) is not None
+                if fits:
                     self._note(call)
                     data = _static(exprs[0].type) if exprs and isinstance(exprs[0].type, TensorType) else None
                     chosen, counts = zip(*self.chosen, strict=True) if self.chosen else ((), ())

@@ -64,7 +64,7 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
             allowed = functools.partial(of_operator, tested, name, False)
             yield Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed)
     if count < FEW and operators is OPERATORS:
-        for rule, made, claim in composites.plain_examples(tested):
+        for rule, made, claim in tested.once(composites.plain_examples):
             allowed = functools.partial(of_composite, tested, rule.name, False)
             yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
 

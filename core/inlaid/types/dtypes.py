@@ -6,7 +6,7 @@ A sub-byte element occupies one byte of storage, as in `ml_dtypes`. Packing seve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from inlaid.errors import ParseError
@@ -111,6 +111,7 @@ def dtype(name: str | DType) -> DType:
 _FROM_NUMPY: dict[str, str] = {ml_name: name for name, ml_name in _ML_DTYPES.items()}
 
 
+@cache
 def from_numpy(numpy_dtype: np.dtype[Any]) -> DType:
     """Convert a numpy dtype to an element type. Raises `ParseError` for a dtype without a counterpart (complex, dates)."""
     if numpy_dtype.kind in "OUST":

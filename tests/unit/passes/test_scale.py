@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -63,12 +62,10 @@ def seconds(count: int) -> tuple[float, Timing[Module]]:
 
 
 @pytest.fixture
-def own_garbage() -> Iterator[None]:
-    """What other tests have left alive is not walked again and again by the collector."""
+def own_garbage() -> None:
+    """Exempt what other tests have left alive from garbage collection, for the rest of the run."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("own_garbage")

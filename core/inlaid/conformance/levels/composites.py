@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,7 +33,7 @@ from inlaid.plugins.blame import blame
 from inlaid.types import DTYPES, TensorType
 
 ATTEMPTS = 60
-"""Number of examples generated in search of accepted ones."""
+"""Number of examples generated in search of accepted ones; a third if the target declares none of their requantisations."""
 EXAMPLES_OF_EACH = 2
 """Number of accepted examples of each variant, element type and kind of weights: a plain one, and one that differs."""
 FEWER = 6
@@ -69,8 +68,9 @@ def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
     return found
 
 
-def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Claim]]:
-    """Yield an accepted example of each composite of several operators, declared or generated, if one is found soon."""
+def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+    """Return an accepted example of each composite of several operators, declared or generated, if one is found soon."""
+    examples = []
     for rule, pattern in tested.candidate.composites:
         search = Search(tested, rule, pattern)
         own = (function for function in tested.conformance.examples if match(pattern, function.body) is not None)
@@ -82,8 +82,9 @@ def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Clai
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
             claim = tested.claim(example.function, rule) if example is not None and example.solid else None
             if example is not None and isinstance(claim, Claim):
-                yield rule, example, claim
+                examples.append((rule, example, claim))
                 break
+    return tuple(examples)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class _Neighbour:
 class Search:
     """Searches for accepted examples of a composite, and compares them with the reference. `accepted` counts accepted examples.
     `exercised` has the branches in accepted examples, `refused` the branches in rejected examples, with `reasons`, and `undeclared`
-    the branches in examples whose requantisation the target does not declare. `plainest` has an accepted example for each
-    operator."""
+    the branches in examples whose requantisation the target does not declare; `hopeless` counts these examples by variant.
+    `plainest` has an accepted example for each operator."""
 
     tested: TargetUnderTest
     rule: OpRule
@@ -109,6 +110,7 @@ class Search:
     refused: set[Branch] = field(default_factory=set)
     reasons: Counter[str] = field(default_factory=Counter)
     stuck: dict[Variant, str] = field(default_factory=dict)
+    hopeless: Counter[Variant] = field(default_factory=Counter)
     fitting: set[tuple[str, bool]] = field(default_factory=set)
     several: bool = False
     recipes: dict[str, Recipe] = field(default_factory=dict)
@@ -169,7 +171,7 @@ class Search:
                         self.recipes.update(made.recipes)
                         wanted -= 1
                         self._remember(variant, draw, made)
-                    if not wanted:
+                    if not wanted or self.hopeless[variant] > ATTEMPTS // 3:
                         break
 
     def _remember(self, variant: Variant, draw: Draw, made: Made) -> None:
@@ -218,6 +220,7 @@ class Search:
             found = match(self.pattern, made.function.body)
             if found is not None and unlike(found, self.tested.capabilities.quantisation) is not None:
                 self.undeclared |= variant.branches
+                self.hopeless[variant] += 1
             return False
         self.exercised |= variant.branches
         edges = _roundings(made.function) < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -218,30 +219,46 @@ def test_code_generators_in_processes_of_their_own_have_borders(vendors):
     assert found == wanted and any(item.format == "lanes-program" for item in apart.artifacts)
 
 
-def examples(vendors, monkeypatch, level, name):
-    """What the suite holds to the reference, without being run, of a case."""
-    held = []
-    monkeypatch.setattr(level, "hold", lambda under_test, what, *rest: held.append(what))
+@pytest.fixture(scope="module")
+def conformance(vendors):
+    """The results of the whole suite, and what it compares with the reference in cases on composites, by case."""
+    results, examples = [], defaultdict(list)
+
+    def recorded(hold):
+        def record(under_test, what, *rest):
+            examples[case.id].append(what)
+            hold(under_test, what, *rest)
+
+        return record
+
     under_test = TargetUnderTest("lanes", vendors)
-    (case,) = (case for case in cases(under_test) if case.id == name)
-    case.check(under_test)
-    return held
+    with pytest.MonkeyPatch.context() as patch:
+        for level in (composites, chains):
+            patch.setattr(level, "hold", recorded(level.hold))
+        for case in cases(under_test):
+            results += run(under_test, [case])
+    return results, examples
 
 
-def test_composites_are_varied(vendors, monkeypatch):
-    found = [facts(made.function, "conv") for made in examples(vendors, monkeypatch, composites, "operators/composite[conv]")]
+@pytest.mark.slow
+def test_composites_are_varied(conformance):
+    _, examples = conformance
+    found = [facts(made.function, "conv") for made in examples["operators/composite[conv]"]]
     assert {"one", "depthwise"} <= {each["groups"] for each in found}
     assert {"all 1", "all 2", "mixed"} <= {each["strides"] for each in found}
 
 
-def test_examples_show_what_they_compute(vendors, monkeypatch):
-    every = examples(vendors, monkeypatch, composites, "operators/composite[matmul]")
-    results = [np.asarray(evaluate(made.function, made.inputs)) for made in every]
+@pytest.mark.slow
+def test_examples_show_what_they_compute(conformance):
+    _, examples = conformance
+    results = [np.asarray(evaluate(made.function, made.inputs)) for made in examples["operators/composite[matmul]"]]
     assert sum(len(np.unique(result)) > 8 for result in results) > 3
 
 
-def test_composites_are_chained(vendors, monkeypatch):
-    found = examples(vendors, monkeypatch, chains, "operators/chains")
+@pytest.mark.slow
+def test_composites_are_chained(conformance):
+    _, examples = conformance
+    found = examples["operators/chains"]
     assert max(len(chain.names) for chain in found) > 2
     for chain in found:
         calls = [expr for expr in ir.in_order(chain.composed.body) if isinstance(expr, ir.Call)]
@@ -250,9 +267,8 @@ def test_composites_are_chained(vendors, monkeypatch):
 
 
 @pytest.mark.slow
-def test_it_conforms(vendors):
-    under_test = TargetUnderTest("lanes", vendors)
-    results = run(under_test, cases(under_test))
+def test_it_conforms(conformance):
+    results, _ = conformance
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     composites = {f"operators/composite[{name}]" for name in ("conv", "matmul", "add", "max_pool")}
