@@ -25,7 +25,7 @@ from inlaid.lowering.merge_groups import merge_groups
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
-from inlaid.ops.winograd import TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
+from inlaid.ops.winograd import HALVES, INTEGER, TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
 from inlaid.passes.integer_ranges import Range, integer_ranges
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_all
@@ -38,7 +38,9 @@ from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.winograd import plan_winograd
 from inlaid.types import TensorType, dtype
 
-KINDS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"), ("int16", "int16", "int32"))
+FLOATS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"))
+INTEGERS = (("int16", "int16", "int32"), ("uint8", "int8", "int32"))
+KINDS = (*FLOATS, *INTEGERS)
 """The dtypes (data, weights, accumulator) of convolutions for which an algorithm is chosen."""
 
 GAIN = 0.85
@@ -61,7 +63,7 @@ UNFOLDED_BYTES = 1 << 27
 class _Problem:
     """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
     spatial extents of the result; `images` is batch times groups. Symbolic sizes are replaced by hints; `static`: no size is
-    symbolic. `magnitudes` bound the absolute values of integer data and results."""
+    symbolic. `reach`: for integers, the interval of the data, and a bound on the absolute values of results."""
 
     call: Call
     attrs: ConvAttrs
@@ -72,7 +74,7 @@ class _Problem:
     window: tuple[int, ...]
     positions: tuple[int, ...]
     static: bool
-    magnitudes: tuple[int, ...] = ()
+    reach: tuple[tuple[int, int], int] | None = None
 
     @property
     def kinds(self) -> tuple[str, str, str]:
@@ -80,9 +82,14 @@ class _Problem:
         return _kinds(self.call)
 
     @property
+    def transformed(self) -> str:
+        """The dtype of transformed weights and data."""
+        return INTEGER if self.kinds in INTEGERS else "float32"
+
+    @property
     def narrow(self) -> bool:
         """Whether the operands are narrower than float32."""
-        return self.kinds != KINDS[0]
+        return self.kinds != FLOATS[0]
 
     @property
     def strided(self) -> bool:
@@ -106,15 +113,16 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
     if not context.capabilities.vector_bits:
         return function
     function = merge_groups(function, context, supports)
-    integers = any(isinstance(expr, Call) and expr.callee is ops.conv and _kinds(expr) == KINDS[2] for expr in post_order(function))
+    integers = any(isinstance(expr, Call) and expr.callee is ops.conv and _kinds(expr) in INTEGERS for expr in post_order(function))
     ranges = integer_ranges(function) if integers else {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         problem = _problem(new)
         if problem is None:
             return new
-        if isinstance(old, Call) and problem.kinds == KINDS[2]:
-            problem = replace(problem, magnitudes=(_magnitude(ranges, old.args[0]), _magnitude(ranges, old)))
+        if isinstance(old, Call) and problem.kinds in INTEGERS:
+            held, total = (_bounds(ranges, expr) for expr in (old.args[0], old))
+            problem = replace(problem, reach=(held, max(-total[0], total[1])))
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
         return next(way for way in by_time if way is not None and (way is new or is_supported(way, supports, data)))
@@ -129,10 +137,10 @@ def _kinds(call: Call) -> tuple[str, str, str]:
     return data, weights, total
 
 
-def _magnitude(ranges: Mapping[int, Range], expr: Expr) -> int:
-    """Return an upper bound on the absolute values of an integer tensor's elements."""
+def _bounds(ranges: Mapping[int, Range], expr: Expr) -> tuple[int, int]:
+    """Return the bounds of an integer tensor's elements."""
     known = ranges[id(expr)]
-    return max(-int(known.low.min()), int(known.high.max()))
+    return int(known.low.min()), int(known.high.max())
 
 
 def _problem(expr: Expr) -> _Problem | None:
@@ -154,7 +162,7 @@ def _problem(expr: Expr) -> _Problem | None:
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
     """Yield the predicted seconds (times `GAIN` if direct) of each algorithm, and a function that builds it (None if inexact)."""
-    attrs, capabilities, of = problem.attrs, context.capabilities, problem.kinds[1] if problem.kinds == KINDS[2] else "float32"
+    attrs, capabilities, of = problem.attrs, context.capabilities, problem.transformed
     size = dtype(of).bytes * problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
@@ -257,7 +265,9 @@ def _unfolded(problem: _Problem) -> Expr:
 
 
 def _tiled(problem: _Problem, tile: int) -> Expr | None:
-    if problem.magnitudes and not is_exact(problem.weights, tile, *problem.magnitudes):
+    call, reach, options = problem.call, problem.reach, (False, True) if tile in HALVES else (False,)
+    halves = next((each for each in options if reach is None or is_exact(problem.weights, tile, *reach, each)), None)
+    if halves is None:
         return None
-    weights = constant(transform_weights(problem.weights.astype("int16" if problem.magnitudes else "float32"), tile))
-    return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)
+    weights = constant(transform_weights(problem.weights.astype(problem.transformed), tile, halves))
+    return winograd_conv(call.args[0], weights, pads=problem.attrs.pads, tile=tile, halves=halves, span=call.span)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -66,11 +65,37 @@ TRANSFORMS = {
         outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
     ),
 }
-"""Transforms, keyed by `m`, the number of outputs along a side of a tile."""
+"""Transforms, keyed by `m`, the number of outputs along a side of a tile. They interpolate at 0, 1, -1 and infinity, tiles of
+4 also at 2 and -2."""
+HALVES = {
+    4: Transforms(
+        inputs=(
+            (2, 3, -4, -3, 2, 0),
+            (0, 2, 5, 1, -2, 0),
+            (0, 2, 1, -5, 2, 0),
+            (0, 1, 2, -1, -2, 0),
+            (0, -2, 1, 2, -1, 0),
+            (0, 2, 3, -4, -3, 2),
+        ),
+        weights=(
+            (1 / 2, 0, 0),
+            (1 / 6, 1 / 6, 1 / 6),
+            (1 / 6, -1 / 6, 1 / 6),
+            (-1 / 30, -1 / 15, -2 / 15),
+            (2 / 15, -1 / 15, 1 / 30),
+            (0, 0, 1 / 2),
+        ),
+        outputs=((1, 1, 1, 1, 8, 0), (0, 1, -1, 2, -4, 0), (0, 1, 1, 4, 2, 0), (0, 1, -1, 8, -1, 1)),
+    ),
+}
+"""Transforms that interpolate at -1/2 instead of -2. They take more operations, but their denominators have fewer factors of two:
+integer results are exact up to 2^29 instead of 2^25."""
 
 
 INTEGER = "int16"
-"""The dtype of integer data and weights; sums are int32."""
+"""The dtype of transformed integer data and weights; sums are int32."""
+BYTES = ("int8", "uint8")
+"""The dtypes of integer data that is cast as it is read."""
 
 
 @dataclass(frozen=True)
@@ -83,48 +108,51 @@ class Scaled:
 
 
 @cache
-def scaled_transforms(tile: int) -> Scaled:
+def scaled_transforms(tile: int, halves: bool = False) -> Scaled:
     """Return transforms of a tile for integers: each row of `weights` is scaled to integers, and `outputs` is scaled to match."""
-    given = TRANSFORMS[tile]
+    given = (HALVES if halves else TRANSFORMS)[tile]
     factors = [math.lcm(*(Fraction(value).limit_denominator(99).denominator for value in row)) for row in given.weights]
     whole = math.lcm(*factors)
     weights = tuple(tuple(round(value * factor) for value in row) for row, factor in zip(given.weights, factors, strict=True))
     parts = [whole // factor for factor in factors]
     outputs = tuple(tuple(round(value) * part for value, part in zip(row, parts, strict=True)) for row in given.outputs)
     shift = (whole**2 & -(whole**2)).bit_length() - 1
-    return Scaled(Transforms(given.inputs, weights, outputs), pow(whole**2 >> shift, -1, 1 << 32), shift)
+    inverse = np.uint32(pow(whole**2 >> shift, -1, 1 << 32)).view(np.int32)
+    return Scaled(Transforms(given.inputs, weights, outputs), int(inverse), shift)
 
 
-def is_exact(weights: Array, tile: int, data: int, result: int) -> bool:
-    """Test whether int16 tiles give exact sums, for absolute values of the data up to `data` and of the result up to `result`."""
-    scaled = scaled_transforms(tile)
-    reach = max(sum(map(abs, row)) for row in scaled.transforms.inputs) ** 2 * data
-    limit = np.iinfo(INTEGER).max
-    return bool(reach <= limit and result << scaled.shift < 1 << 31 and np.abs(_transformed(weights, tile)).max(initial=0) <= limit)
+def is_exact(weights: Array, tile: int, data: tuple[int, int], result: int, halves: bool = False) -> bool:
+    """Test whether int16 tiles give exact sums, for data in the interval `data` and absolute results up to `result`."""
+    scaled, limit = scaled_transforms(tile, halves), np.iinfo(INTEGER).max
+    into, factor = np.array(scaled.transforms.inputs), max(sum(map(abs, row)) for row in scaled.transforms.weights)
+    both, low, high = np.kron(into, into), min(data[0], 0), max(data[1], 0)  # padding is 0
+    plus, minus = both.clip(0).sum(axis=1), (-both).clip(0).sum(axis=1)
+    reach = max((plus * high - minus * low).max(), (minus * high - plus * low).max())
+    largest = np.abs(weights.astype(np.int64)).max(initial=0)
+    return bool(reach <= limit and factor**2 * largest <= limit and result << scaled.shift < 1 << 31)
 
 
 @dataclass(frozen=True)
 class WinogradAttrs(WindowAttrs):
-    """`pads`: as in `conv`. `tile`: the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
+    """`pads`: as in `conv`. `tile`: the number of outputs along a side of a tile, a key of `TRANSFORMS`.
+    `halves`: use `HALVES`, for integers only."""
 
     tile: int = 4
+    halves: bool = False
 
 
 _PLANES = 1024
 """Windows that are transformed at a time. Products of more leave the cache, and wait for the threads of a BLAS library."""
 
 
-def transform_weights(weights: Array, tile: int) -> Array:
+def transform_weights(weights: Array, tile: int, halves: bool = False) -> Array:
     """Transform weights (O, C, 3, 3) of a convolution to weights (tile + 2, tile + 2, C, O) of `winograd_conv`. Integers are exact;
     floats are computed in float64 and rounded once."""
-    return _transformed(weights, tile, weights.dtype)
-
-
-def _transformed(weights: Array, tile: int, to: np.dtype[Any] | None = None) -> Array:
     exact = weights.dtype == INTEGER
-    g = np.array((scaled_transforms(tile).transforms if exact else TRANSFORMS[tile]).weights, np.int64 if exact else np.float64)
+    rows = (scaled_transforms(tile, halves).transforms if exact else TRANSFORMS[tile]).weights
+    g = np.array(rows, np.int64 if exact else np.float64)
     planes, both = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
-    done: Array = np.empty((len(both), len(planes)), to or g.dtype)
+    done: Array = np.empty((len(both), len(planes)), weights.dtype)
     for start in range(0, len(planes), _PLANES):
         done[:, start : start + _PLANES] = both @ planes[start : start + _PLANES].T.astype(g.dtype)
     return done.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
@@ -135,10 +163,12 @@ def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
-    kinds = (*FLOAT, "int")
+    kinds = (*FLOAT, "int", "uint")
     data, weights = tensor_type(x, kinds, "the data"), tensor_type(u, kinds, "the weights")
     if attrs.tile not in TRANSFORMS:
         raise ValueError(f"tile must be one of {', '.join(map(str, TRANSFORMS))}, got {attrs.tile}")
+    if attrs.halves and attrs.tile not in HALVES:
+        raise ValueError(f"with halves, tile must be one of {', '.join(map(str, HALVES))}, got {attrs.tile}")
     if attrs.strides or attrs.dilations:
         raise ValueError(f"strides and dilations must be 1, got {attrs.strides} and {attrs.dilations}")
     if data.rank != 4 or weights.rank != 4 or weights.shape[:2] != (attrs.tile + 2,) * 2:
@@ -146,8 +176,8 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
     if not dims_may_equal(data.shape[1], weights.shape[2]):
         raise ValueError(f"dimension 2 of u must be the {data.shape[1]} channels of x, got {weights.shape[2]}")
     if data.dtype.is_int or weights.dtype.is_int:
-        if {data.dtype.name, weights.dtype.name} != {INTEGER}:
-            raise ValueError(f"integers x and u must both be {INTEGER}, got {data.dtype} and {weights.dtype}")
+        if data.dtype.name not in (*BYTES, INTEGER) or weights.dtype.name != INTEGER:
+            raise ValueError(f"integers x must be of at most 16 bits and u {INTEGER}, got {data.dtype} and {weights.dtype}")
     elif data.dtype != weights.dtype and weights.dtype.name != "float32":
         raise ValueError(f"u must have the dtype of x, {data.dtype}, or float32, got {weights.dtype}")
     shape = (data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:]))
@@ -173,7 +203,7 @@ def _known(dims: Sequence[Dim]) -> tuple[int, int]:
 @quiet
 def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
     exact = u.dtype == INTEGER
-    size, scaled = attrs.tile, scaled_transforms(attrs.tile)
+    size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves)
     transforms, of = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], u.dtype)
     axes, tiles = _axes(attrs, x.shape[2:])
     padded = np.pad(x.astype(of), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
@@ -223,7 +253,7 @@ def _chosen(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     """Build the stages "pad", "rows" and "tiles" (the data transformed along one side, then along both), "products", "columns" and
     "winograd" (the products transformed along one side, then along both)."""
-    size, scaled = attrs.tile, scaled_transforms(attrs.tile) if u.dtype.is_int else None
+    size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves) if u.dtype.is_int else None
     transforms = TRANSFORMS[size] if scaled is None else scaled.transforms
     total = u.dtype if scaled is None else dtype("int32")
     reach = size + 2
@@ -277,6 +307,6 @@ winograd_conv = Operator(
     inputs=("x", "u"),
 )
 """Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow floats are cast to
-float32 as they are read. x and u may both be int16; int32 sums are then exact if `is_exact` holds."""
+float32 as they are read. u may be int16 and x int16 or bytes; int32 sums are then exact if `is_exact` holds."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

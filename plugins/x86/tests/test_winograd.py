@@ -80,6 +80,7 @@ def test_symbolic_sizes(cpu: str, threads: int) -> None:
         ("x86-64-v3", 1, 64, 64, 28, 28),
         ("x86-64-v3", 2, 64, 96, 15, 22),
         ("x86-64-v3", 1, 256, 64, 14, 14),
+        ("x86-64-v3", 1, 512, 64, 14, 14),
         ("x86-64-v2", 1, 32, 32, 12, 14),
     ],
 )
@@ -107,6 +108,22 @@ def test_integers(cpu: str, threads: int, channels: int, outputs: int, height: i
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
     wanted = np.einsum("ncyxij,ocij->noyx", windows.astype(np.float64), weights.astype(np.float64), optimize=True)
     assert np.array_equal(found, wanted.astype(np.int64))
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1)])
+@pytest.mark.parametrize("channels", [128, 512])
+def test_bytes_with_small_and_large_sums(cpu: str, threads: int, channels: int) -> None:
+    """Tiles of 4, also where sums exceed 2^25: with VNNI, data stays in bytes."""
+    rng = np.random.default_rng(0)
+    w = rng.integers(-128, 128, (64, channels, 3, 3)).astype(np.int8)
+    data = rng.integers(0, 256, (1, channels, 28, 28)).astype(np.uint8)
+    x = var("x", TensorType(data.shape, "uint8"))
+    attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "groups": 1, "out_dtype": "int32"}
+    executable = inlaid.compile(function([x], ops.conv(x, constant(w), **attrs)), [f"x86:threads={threads},cpu={cpu}"])
+    (found,) = executable.run({"x": data}).values()
+    padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    assert np.array_equal(found, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True))
 
 
 def test_integers_of_symbolic_sizes() -> None:

@@ -150,6 +150,40 @@ def test_tiles_of_bfloat16_give_the_same_values() -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
 
 
+BYTES = TensorIntrin("bytes", dot_product("uint8", "int8", "int32", 16, 4))
+WORDS = TensorIntrin("words", dot_product("int16", "int16", "int32", 16, 2))
+
+
+def quantized(channels: int, *image: int, magnitude: int = 127) -> Function:
+    """A convolution of bytes with sums in int32, by weights of one magnitude and both signs."""
+    x = var("x", TensorType((1, channels, *image), "uint8"))
+    weights = magnitude * RNG.choice(np.array([-1, 1], np.int8), (channels, channels, 3, 3))
+    return function([x], ops.conv(x, constant(weights.astype(np.int8)), pads=(1,) * 4, out_dtype="int32"))
+
+
+@pytest.mark.parametrize(
+    ("unit", "intrinsics", "wanted"),
+    [
+        (quantized(64, 56, 56), (BYTES, WORDS), "tiles of 4"),
+        (quantized(64, 56, 56), (BYTES,), "direct"),
+        # A quarter of the products, at half the rate: weights of eight times the bytes decide.
+        (quantized(512, 7, 7), (BYTES, WORDS), "direct"),
+    ],
+)
+def test_the_choice_in_bytes(unit: Function, intrinsics: tuple[TensorIntrin, ...], wanted: str) -> None:
+    assert way(unit, intrinsics=intrinsics) == wanted
+
+
+@pytest.mark.parametrize(("magnitude", "halves"), [(50, False), (127, True)])
+def test_large_sums_take_other_transforms(magnitude: int, halves: bool) -> None:
+    unit = quantized(448, 16, 16, magnitude=magnitude)
+    made = changed(unit, replace(VECTORS, bandwidth=1e13), (BYTES, WORDS))
+    (tiles,) = (expr for expr in post_order(made) if isinstance(expr, Call) and expr.callee is winograd_conv)
+    assert tiles.attrs.halves == halves  # type: ignore[union-attr]
+    data = RNG.choice(np.array([0, 255], np.uint8), (1, 448, 16, 16))
+    assert np.array_equal(evaluate(made, [data]), evaluate(unit, [data]))
+
+
 def test_slow_memory_asks_for_fewer_weights() -> None:
     assert [way(model(256, 256, 14, 14), capabilities) for capabilities in (VECTORS, SLOW)] == ["tiles of 4", "direct"]
 

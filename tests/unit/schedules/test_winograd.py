@@ -15,7 +15,7 @@ from inlaid.errors import TypeInferenceError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.ops.winograd import TRANSFORMS, transform_weights, winograd_conv
+from inlaid.ops.winograd import HALVES, TRANSFORMS, is_exact, transform_weights, winograd_conv
 from inlaid.plugins import Capabilities
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.winograd import WinogradRule, plan_winograd
@@ -62,14 +62,14 @@ def kernel(x, w, tile, pads, after):
     return build(KernelSource("kernel", tuple(params), y)), arrays, wanted
 
 
-@pytest.mark.parametrize("tile", TRANSFORMS)
-def test_transforms_are_exact(tile):
+@pytest.mark.parametrize(("tile", "halves"), [(2, False), (4, False), (4, True)])
+def test_transforms_are_exact(tile, halves):
     """In rational numbers, outputs of one dimension are those of the window."""
-    t = TRANSFORMS[tile]
+    t = (HALVES if halves else TRANSFORMS)[tile]
     for place in range(tile + 2):
         for tap in range(3):
             into = [Fraction(row[place]) for row in t.inputs]
-            window = [Fraction(row[tap]).limit_denominator(24) for row in t.weights]
+            window = [Fraction(row[tap]).limit_denominator(30) for row in t.weights]
             made = [sum(Fraction(f) * d * g for f, d, g in zip(row, into, window, strict=True)) for row in t.outputs]
             assert made == [int(place == output + tap) for output in range(tile)]
 
@@ -93,6 +93,7 @@ def test_operator_is_a_convolution(tile, n, c, o, height, width, pads):
         ((6, 6, 3, 8), {"tile": 3}, "tile must be one of .*, got 3"),
         ((6, 6, 3, 8), {"tile": 2}, r"u \(4, 4, C, O\)"),
         ((6, 6, 4, 8), {"tile": 4}, "must be the 3 channels of x, got 4"),
+        ((4, 4, 3, 8), {"tile": 2, "halves": True}, "with halves, tile must be one of 4, got 2"),
         ((6, 6, 3, 8), {"tile": 4, "strides": (2, 2)}, "strides and dilations must be 1"),
     ],
 )
@@ -100,6 +101,30 @@ def test_operator_refuses(shape, attrs, message):
     x, u = graph.var("x", TensorType((1, 3, 7, 7), "float32")), graph.var("u", TensorType(shape, "float32"))
     with pytest.raises(Exception, match=message):
         winograd_conv(x, u, **attrs)
+
+
+@pytest.mark.parametrize("of", ["uint8", "int8", "int16"])
+@pytest.mark.parametrize(("halves", "largest"), [(False, (1 << 25) - 1), (True, (1 << 29) - 1)])
+def test_integers_are_exact_up_to_a_bound(of, halves, largest):
+    limits = np.iinfo("uint8" if of == "uint8" else "int8")
+    data, w = RNG.choice([limits.min, limits.max], (1, 6, 9, 7)), RNG.integers(-128, 128, (5, 6, 3, 3)).astype(np.int16)
+    interval = (int(limits.min), int(limits.max))
+    assert is_exact(w, 4, interval, largest, halves)
+    assert not is_exact(w, 4, interval, largest + 1, halves)
+    x, u = data.astype(of), transform_weights(w, 4, halves)
+    params = [graph.var("x", TensorType(x.shape, of)), graph.var("u", TensorType(u.shape, "int16"))]
+    y = winograd_conv(*params, pads=(1, 1, 1, 1), tile=4, halves=halves)
+    wanted = direct(x, w, (1, 1, 1, 1))
+    assert np.array_equal(winograd_conv.reference(y.attrs, x, u), wanted)
+    assert np.array_equal(interp.run(build(KernelSource("kernel", tuple(params), y)), [x, u])[0], wanted)
+
+
+def test_integers_beyond_16_bits_are_not_exact():
+    """Of a difference of bytes, say, tiles of 4 exceed 16 bits."""
+    w = np.ones((1, 1, 3, 3), np.int16)
+    assert not is_exact(w, 4, (-512, 511), 9 * 512)
+    assert not is_exact(w, 4, (-255, 255), 9 * 255, True)
+    assert is_exact(w, 2, (-512, 511), 9 * 512)
 
 
 def check(program, arrays, wanted, threads):

@@ -124,14 +124,13 @@ def instructions(features: Sequence[str]) -> Iterator[Instruction]:
     madd = [(16, "llvm.x86.avx512.pmaddw.d.512")] if "avx512bw" in present else []
     madd += [(8, "llvm.x86.avx2.pmadd.wd")] if "avx2" in present else [(4, "llvm.x86.sse2.pmadd.wd")]
     for lanes, name in madd:
-        if not vnni:
-            semantics = dot_product("int16", "int16", "int32", lanes, 2)
-            yield Instruction(TensorIntrin(f"madd.int16.{lanes}", semantics, scratch=1), _Words(lanes, name))
+        # With VNNI, LLVM fuses the product and the addition to VPDPWSSD.
+        words = TensorIntrin(f"madd.int16.{lanes}", dot_product("int16", "int16", "int32", lanes, 2), scratch=0 if vnni else 1)
+        yield Instruction(words, _Words(lanes, name), vnni)
         for a in _BYTES:
             for b in _BYTES:
                 semantics = dot_product(a, b, "int32", lanes, 4)
                 emit = _Pairs(lanes, name, (a == "int8", b == "int8"))
-                # With VNNI, LLVM fuses the product and the addition to VPDPWSSD.
                 yield Instruction(TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics, cost=3), emit, vnni)
 
 
