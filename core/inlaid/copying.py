@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+
+from inlaid.cores import usable_cores
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +22,7 @@ def contiguous(array: Array) -> Array:
     if array.flags.c_contiguous or array.nbytes < _LARGE or array.dtype.hasobject:
         return np.ascontiguousarray(array)
     result = np.empty(array.shape, array.dtype)
-    axis, threads = int(np.argmax(array.shape)), len(os.sched_getaffinity(0))
+    axis, threads = int(np.argmax(array.shape)), usable_cores()
     targets, sources = (np.array_split(whole, _PARTS * threads, axis) for whole in (result, array))
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(np.copyto, targets, sources))

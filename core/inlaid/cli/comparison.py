@@ -28,6 +28,7 @@ import numpy as np
 
 from inlaid.cli import engines
 from inlaid.cli.engines import MODULES, PACKAGES, Job
+from inlaid.cores import usable_cores
 from inlaid.errors import CompileError, InputError
 from inlaid.plugins.registry import PluginRegistry, default_registry
 
@@ -124,7 +125,7 @@ def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRe
     the number of the first target that states one, else the number of usable cores."""
     parsed = [registry.target(text) for text in targets]
     given = [getattr(target.options, "threads", 0) for target in parsed]
-    count = threads or next(filter(None, given), 0) or len(os.sched_getaffinity(0))
+    count = threads or next(filter(None, given), 0) or usable_cores()
     changed = (
         replace(target, options=replace(target.options, threads=count)) if hasattr(target.options, "threads") else target
         for target in parsed

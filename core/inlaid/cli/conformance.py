@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,11 @@ from rich.table import Table
 
 from inlaid.cli.common import echo, json_option, progress_bar
 from inlaid.cli.exit_codes import ExitCode
+from inlaid.cores import usable_cores
 from inlaid.errors import InputError
 
 if TYPE_CHECKING:
     from inlaid.conformance.report import Report
-
-
-def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @click.command("conformance")

@@ -61,8 +61,8 @@ def emit(
     begin: Begin | None = None,
 ) -> Emission:
     """Emit the calls of a region. Finished kernels are cached in `programs`. `progress` is called with the number of expressions
-    done and the total, `watch` with each scheduled kernel, `begin` once with each finished
-    kernel, except kernels of calls that write or read a part of a strided concatenation, since `Joiner` may rewrite them."""
+    done and the total, `watch` with each scheduled kernel, `begin` once with each finished kernel. `begin` is not
+    called with kernels of calls that write or read a part of a strided concatenation, since `Joiner` may rewrite them."""
     emitter = _Emitter(decisions, context, programs, finish, watch, begin)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
