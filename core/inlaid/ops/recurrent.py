@@ -272,15 +272,16 @@ def _rnn_step(attrs: RecurrentAttrs, side: _Direction, given: Expr, states: tupl
 
 
 def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> Step:
-    """Wrap a step so that it keeps the states of sequences that have ended, and outputs 0 for them."""
+    """Wrap a step so that it keeps the states of sequences that have ended, and outputs 0 for them. The output has an axis of
+    directions: added to the outputs of all steps, it would be an operator after the loop."""
 
     def guarded(position: Expr, slices: States, old: States) -> tuple[Expr, States]:
         new = step(slices[0], old)
         if lengths is None:
-            return new[0], new
+            return expand_dims(new[0], 0), new
         on = expand_dims(less(position, lengths), 1)
         output = where(on, new[0], scalar(0, tensor_of(new[0]).dtype))
-        return output, tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
+        return expand_dims(output, 0), tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
 
     return guarded
 
@@ -316,7 +317,7 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
                 reverse,
             )
         )
-    outputs = join([expand_dims(output, 1) for output, _ in sides], 1)
+    outputs = join([output for output, _ in sides], 1)
     last = [join([expand_dims(final[index], 0) for _, final in sides], 0) for index in range(cell.states)]
     return tuple_([cast_to(value, of) for value in (outputs, *last)])
 
