@@ -386,8 +386,11 @@ def _copy(
 
 
 def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-    """Select a value under a condition, merged with the value's own padding condition."""
+    """Select a value under a condition, merged with the value's own padding condition. Of nested conditions (padded channels)
+    it is merged with the innermost: lines share the padding of images, which another condition's constant would replace."""
     if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
+        if isinstance(value.then, ir.Select):
+            return ir.select(value.condition, _where(inside, value.then, otherwise), value.otherwise)
         return ir.select(arith.logical_and(inside, value.condition.index), value.then, value.otherwise)
     return ir.select(inside, value, otherwise)
 
