@@ -99,7 +99,7 @@ def _table_lanes(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout], cont
     block, *others = blocks_of(program)
     assert isinstance(block.body, ir.Store)
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
-    tables = [node for node in loads if isinstance(node.indices[0], arith.Opaque)]
+    tables = [node for node in loads if node.indices and isinstance(node.indices[0], arith.Opaque)]
     same = all(node.indices == block.body.indices and node.dtype.bytes == 1 for node in loads if node not in tables)
     if others or len(loads) != 2 or len(tables) != 1 or not same or not is_constant(*block.iters):
         return 0

@@ -7,7 +7,7 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.graph.ir import Expr, constant, function, var
+from inlaid.graph.ir import Expr, constant, function, tuple_, var
 from inlaid.types import TensorType
 
 RNG = np.random.default_rng(7)
@@ -48,3 +48,19 @@ def test_tables_of_every_type(cpu: str, of: str, index: str) -> None:
     (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
     (found,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_scalar_parameter_is_no_table() -> None:
+    """From three equal kernels on, scalars are parameters, which have no index."""
+    value: Expr = var("x", TensorType((1, 16, 5, 8), "float32"))
+    inputs, results = [value], []
+    for scale in (0.5, 0.75, 1.25, 1.5):
+        weights = RNG.normal(size=(16, 16, 1, 1)).astype(np.float32)
+        total = ops.conv(value, constant(weights))
+        value = ops.mul(total, constant(np.float32(scale)))
+        results.append(total)  # a second reader, so that the product is a kernel of its own
+    unit = function(inputs, tuple_([*results, value]))
+    data = {"x": RNG.normal(size=(1, 16, 5, 8)).astype(np.float32)}
+    expected = inlaid.compile(unit, ["reference"]).run(data)
+    for name, found in inlaid.compile(unit, ["x86"]).run(data).items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-4)
