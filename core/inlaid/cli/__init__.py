@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from inlaid.cli.text import printable
+from inlaid.collector import collect_rarely
 
 DEBUG = "--debug"
 JSON = "--json"
-COLLECTIONS = (500_000, 20, 100)
-"""Thresholds of the garbage collector. Compilation allocates millions of small objects, few of them in cycles: at Python's default
-thresholds, collections that find nothing take a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -23,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     An error is printed as one line to standard error, and its `ExitCode` is the exit status; `--json` also prints an object to
     standard output. `--debug`, anywhere on the command line, adds the traceback.
     """
-    gc.set_threshold(*COLLECTIONS)
+    collect_rarely()
     given = list(sys.argv[1:] if arguments is None else arguments)
     code = _run([item for item in given if item != DEBUG], debug=DEBUG in given)
     if arguments is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import sys
@@ -13,6 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inlaid.collector import collect_rarely
 from inlaid.conformance.fresh import Json, answer
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
 
 def main() -> None:
     """Run the command of the request on standard input."""
-    gc.set_threshold(500_000, 20, 100)  # as in the command line: compilation makes few cycles
+    collect_rarely()
     request = json.loads(sys.stdin.read())
     answer(COMMANDS[request["command"]](request))
 

@@ -21,14 +21,13 @@ def rounded_floats(function: Function, supports: Supports = supports_all) -> Fun
     none."""
 
     def visit(expr: Expr, uses: UseCounts) -> Expr | None:
-        made = _rounded(expr, uses)
-        return made if made is not None and is_supported(made, supports, expr.args[0].args[0]) else None  # type: ignore[attr-defined]
+        return _rounded(expr, uses, supports)
 
     return rewrite(function, visit)
 
 
-def _rounded(expr: Expr, uses: UseCounts) -> Expr | None:
-    """Rewrite a `dequantize`; None for any other expression."""
+def _rounded(expr: Expr, uses: UseCounts, supports: Supports) -> Expr | None:
+    """Rewrite a `dequantize`; None for any other expression, or if the target does not support the result."""
     if not isinstance(expr, Call) or expr.callee is not ops.dequantize or expr.attrs.dtype != "float32" or len(expr.args) != 3:
         return None
     stored, scale, point = expr.args
@@ -48,4 +47,5 @@ def _rounded(expr: Expr, uses: UseCounts) -> Expr | None:
         ops.cast(total, dtype="float32"), constant(by_axis if factor.data.ndim else factor.data, span=factor.span), span=stored.span
     )
     whole = ops.round(ops.clip(real, minimum=low, maximum=high, span=stored.span), span=stored.span)
-    return ops.mul(whole, scale, span=expr.span)
+    made = ops.mul(whole, scale, span=expr.span)
+    return made if is_supported(made, supports, total) else None

@@ -21,8 +21,8 @@ REUSE = 64
 
 
 def subsample(target: Function, supports: Supports = supports_all) -> Function:
-    """Rewrite strided convolutions with windows of one element. Returns the same object if there are none, or if the target does
-    not support the copy."""
+    """Rewrite strided convolutions with windows of one element, if the target supports the copy. Returns the same object if it
+    rewrites none."""
     copies: dict[tuple[int, tuple[int, ...]], Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
