@@ -93,7 +93,7 @@ def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview |
     if tensor.data_location == tensor.EXTERNAL:
         raw = external.read(tensor, size)
     elif apart is not None:
-        raw = bytes(apart)
+        raw = np.frombuffer(apart, np.uint8).copy()  # numpy allocates large arrays in huge pages, unlike `bytes`
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:
