@@ -30,6 +30,8 @@ HASH_BYTES = 1 << 18
 SETTLED_NS = 2_000_000_000
 """Age in nanoseconds from which the times of a file identify its content. A younger file can change again without a new time."""
 
+_PIECE = 1 << 22
+"""Bytes of a file that are hashed at a time. Each piece waits for the interpreter lock, if other threads hold it."""
 _MAGIC = b"inlaid-1\n"
 _DIGEST = 32
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -339,11 +341,15 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
 
 def file_digest(path: Path) -> str | None:
     """Return the hexadecimal SHA-256 of a file; None if it cannot be read."""
+    found = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with open(path, "rb", buffering=0) as file:
+            piece = memoryview(bytearray(min(max(os.fstat(file.fileno()).st_size, 1), _PIECE)))
+            while size := file.readinto(piece):
+                found.update(piece[:size])
     except OSError:
         return None
+    return found.hexdigest()
 
 
 def _touch(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 The key of a package is a hash of the model file, the compilation options, the targets as resolved on this machine, and the sources
 and libraries of the compiler. A record under the same key has the package's size and checksum, the names and hashes of the other
-files that the model reads, and the facts that commands report.
+files that the model reads, and the facts that commands report. An empty record under a key of all except the model's content, which
+is cheap to compute, states that such a package may exist.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,11 +33,19 @@ ARITHMETIC = ("numpy", "ml_dtypes")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes."""
+    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes. `outline` is a key of all except
+    the content of the file; `content` returns the hash of the content, or None if the file cannot be read."""
 
     model: Path
-    key: str
+    outline: str
     stamp: tuple[int, ...]
+    content: Callable[[], str | None]
+
+    @property
+    def key(self) -> str | None:
+        """The cache key; None if the file cannot be read. Waits until the file is hashed."""
+        content = self.content()
+        return None if content is None else digest(self.outline, content)
 
 
 class RegionFacts(NamedTuple):
@@ -70,14 +79,15 @@ def recipe(
     model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry, caches: Caches
 ) -> Recipe | None:
     """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
-    is unreadable, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed."""
+    is missing, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed.
+
+    If no package of a file of this name and size is cached, a thread hashes the file while it is compiled."""
     sources = registry.fingerprint
     try:
         stamp = _stamp(model)
     except OSError:
         return None
-    content = Hashes(caches.hashes).file(model)
-    if sources is None or content is None:
+    if sources is None:
         return None
     resolved = [registry.target(text) for text in targets]
     request = {
@@ -85,12 +95,28 @@ def recipe(
         "targets": [(str(target), registry.surroundings(target)) for target in resolved],
         "libraries": _libraries(registry),
     }
-    return Recipe(model, digest(model.name, content, sources, json.dumps(request, sort_keys=True)), stamp)
+    outline = digest(model.name, str(stamp[1]), sources, json.dumps(request, sort_keys=True))
+    hashed = functools.partial(Hashes(caches.hashes).file, model)
+    if caches.models.get(outline) is None:
+        hashed = _started(hashed)
+    return Recipe(model, outline, stamp, hashed)
+
+
+def _started(work: Callable[[], str | None]) -> Callable[[], str | None]:
+    """Start work in a thread. Returns a function that returns the result."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(1)
+    result = pool.submit(work)
+    pool.shutdown(wait=False)
+    return result.result
 
 
 def find(made: Recipe, caches: Caches) -> Kept | None:
     """Return the cached package of a recipe; None if it is missing or damaged."""
-    record, path = caches.models.get(made.key), caches.packages.find(made.key)
+    if caches.models.get(made.outline) is None or (key := made.key) is None:
+        return None
+    record, path = caches.models.get(key), caches.packages.find(key)
     if record is None or path is None:
         return None
     try:
@@ -107,14 +133,14 @@ def find(made: Recipe, caches: Caches) -> Kept | None:
 def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Kept | None:
     """Cache the package of a recipe, whose model also reads `files` in its folder. Returns None if it was not cached, because
     caching failed, or the model or the sources have changed meanwhile."""
-    hashes = {location: _beside(made.model, location, caches) for location in sorted(files)}
+    key, hashes = made.key, {location: _beside(made.model, location, caches) for location in sorted(files)}
     try:
         changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
     except OSError:
         changed = True
-    if changed or None in hashes.values():
+    if changed or key is None or None in hashes.values():
         return None
-    path = caches.packages.add(made.key, functools.partial(_write, package))
+    path = caches.packages.add(key, functools.partial(_write, package))
     try:
         content = None if path is None else _mapped(path)
     except (OSError, ValueError):
@@ -123,7 +149,8 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
         return None
     regions = facts_of(package)
     facts = {"files": hashes, "checksum": zlib.crc32(content), "weight_bytes": package.weight_bytes, "regions": regions}
-    caches.models.put(made.key, json.dumps(facts).encode())
+    caches.models.put(key, json.dumps(facts).encode())
+    caches.models.put(made.outline, b"")
     return Kept(path, content, package.weight_bytes, regions)
 
 

@@ -158,7 +158,7 @@ def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> 
     compiled(folder / "model.onnx")
     asked = {"dims": {}, **asdict(Settings())}
     made = recipe(folder / "model.onnx", ["reference"], asked, default_registry(), caches())
-    assert made is not None and caches().models.get(made.key) is not None
+    assert made is not None and made.key is not None and caches().models.get(made.key) is not None
     caches().models.put(made.key, record)
     assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
 
@@ -273,5 +273,5 @@ def test_many_processes_at_once(folder: Path) -> None:
     ]
     assert [process.wait(timeout=120) for process in processes] == [0] * 3
     assert len({(folder / f"{number}.inlaid").read_bytes() for number in range(3)}) == 1
-    assert caches().packages.usage().entries == caches().models.usage().entries == 1
+    assert (caches().packages.usage().entries, caches().models.usage().entries) == (1, 2)
     assert compiled(folder / "model.onnx", targets=["x86:threads=1"])[1]
