@@ -12,6 +12,7 @@ import functools
 import json
 import mmap
 import os
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ def find(made: Recipe, caches: Caches) -> Kept | None:
             return None
         regions = tuple(RegionFacts(*region) for region in facts["regions"])
         content = _mapped(path)
-        return Kept(path, content, facts["weight_bytes"], regions) if zlib.crc32(content) == facts["checksum"] else None
+        return Kept(path, content, facts["weight_bytes"], regions) if _is_whole(content, facts["checksums"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -148,10 +149,34 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
     if path is None or content is None:
         return None
     regions = facts_of(package)
-    facts = {"files": hashes, "checksum": zlib.crc32(content), "weight_bytes": package.weight_bytes, "regions": regions}
+    facts = {"files": hashes, "checksums": _checksums(content), "weight_bytes": package.weight_bytes, "regions": regions}
     caches.models.put(key, json.dumps(facts).encode())
     caches.models.put(made.outline, b"")
     return Kept(path, content, package.weight_bytes, regions)
+
+
+def _checksums(content: mmap.mmap) -> list[tuple[int, int]]:
+    """Return the checksums of consecutive pieces of a package, as (end, CRC-32). That of the weights is taken from the zip file."""
+    import zipfile
+
+    with zipfile.ZipFile(content) as archive:  # type: ignore[call-overload] # it ignores what seek returns
+        weights = max(archive.infolist(), key=lambda item: item.file_size)
+    lengths = struct.unpack_from("<2H", content, weights.header_offset + 26)  # of the name and the extra field
+    start = weights.header_offset + 30 + sum(lengths)
+    stop = start + weights.file_size
+    with memoryview(content) as data:
+        return [(start, zlib.crc32(data[:start])), (stop, weights.CRC), (len(data), zlib.crc32(data[stop:]))]
+
+
+def _is_whole(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
+    """Test whether pieces of a file have their `checksums`."""
+    start = 0
+    with memoryview(content) as data:
+        for end, checksum in checksums:
+            if zlib.crc32(data[start:end]) != checksum:
+                return False
+            start = end
+        return start == len(data)
 
 
 def facts_of(package: Package) -> tuple[RegionFacts, ...]:
