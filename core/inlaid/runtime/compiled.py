@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 ARITHMETIC = ("numpy", "ml_dtypes")
 """Distributions that evaluate constants."""
 
+_PIECE = 1 << 20
+"""Bytes that are copied at a time. A write of the whole mapping, whose pages may not be present, takes twice as long."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -71,7 +74,8 @@ class Kept:
         check_output(path)
         try:
             with replacing(path) as file:
-                file.write(self.content)
+                for start in range(0, len(self.content), _PIECE):
+                    file.write(self.content[start : start + _PIECE])
         except OSError as error:
             raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
 

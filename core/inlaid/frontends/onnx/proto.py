@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inlaid.arith import Dim
+from inlaid.copying import copied
 from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.weights import without_weights
@@ -93,7 +94,7 @@ def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview |
     if tensor.data_location == tensor.EXTERNAL:
         raw = external.read(tensor, size)
     elif apart is not None:
-        raw = np.frombuffer(apart, np.uint8).copy()  # numpy allocates large arrays in huge pages, unlike `bytes`
+        raw = copied(np.frombuffer(apart, np.uint8))
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:
