@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import os
 import re
 import stat
@@ -343,8 +344,8 @@ def file_digest(path: Path) -> str | None:
     """Return the hexadecimal SHA-256 of a file; None if it cannot be read."""
     found = hashlib.sha256()
     try:
-        with open(path, "rb", buffering=0) as file:
-            piece = memoryview(bytearray(min(max(os.fstat(file.fileno()).st_size, 1), _PIECE)))
+        # Not from the heap: after freeing a block of this size, glibc no longer returns weights of that size to the system.
+        with open(path, "rb", buffering=0) as file, mmap.mmap(-1, _PIECE) as buffer, memoryview(buffer) as piece:
             while size := file.readinto(piece):
                 found.update(piece[:size])
     except OSError:
