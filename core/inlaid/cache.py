@@ -14,7 +14,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -351,6 +352,14 @@ def file_digest(path: Path) -> str | None:
     except OSError:
         return None
     return found.hexdigest()
+
+
+def is_whole(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
+    """Test whether consecutive pieces of a file have the `checksums`, given as (end, CRC-32)."""
+    ends = [end for end, _ in checksums]
+    with memoryview(content) as data:
+        found = [(end, zlib.crc32(data[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
+    return ends[-1:] == [len(content)] and found == list(map(tuple, checksums))
 
 
 def _touch(path: Path) -> None:

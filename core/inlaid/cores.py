@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def usable_cores() -> int:
@@ -18,3 +20,13 @@ def in_threads(work: Callable[..., object], *arguments: Iterable[Any]) -> None:
 
     with ThreadPoolExecutor(usable_cores()) as pool:
         list(pool.map(work, *arguments))
+
+
+def in_background(work: Callable[[], T]) -> Callable[[], T]:
+    """Start work in a thread. Returns a function that waits for the result, or raises the error."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(1)
+    result = pool.submit(work)
+    pool.shutdown(wait=False)
+    return result.result

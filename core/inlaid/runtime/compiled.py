@@ -12,14 +12,14 @@ import functools
 import json
 import mmap
 import os
-import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from inlaid.cache import Caches, Hashes, digest
+from inlaid.cache import Caches, Hashes, digest, is_whole
+from inlaid.cores import in_background
 from inlaid.errors import PackageError
 from inlaid.plugins.entry_points import installed_version
 from inlaid.plugins.registry import PluginRegistry
@@ -84,9 +84,8 @@ def recipe(
     model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry, caches: Caches
 ) -> Recipe | None:
     """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
-    is missing, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed.
-
-    If no package of a file of this name and size is cached, a thread hashes the file while it is compiled."""
+    is missing, or a plugin does not consist of files. A thread hashes the file if no package of a file of this name and size
+    is cached. Raises `TargetError` for a target that is not installed."""
     sources = registry.fingerprint
     try:
         stamp = _stamp(model)
@@ -101,20 +100,8 @@ def recipe(
         "libraries": _libraries(registry),
     }
     outline = digest(model.name, str(stamp[1]), sources, json.dumps(request, sort_keys=True))
-    hashed = functools.partial(Hashes(caches.hashes).file, model)
-    if caches.models.get(outline) is None:
-        hashed = _started(hashed)
-    return Recipe(model, outline, stamp, hashed)
-
-
-def _started(work: Callable[[], str | None]) -> Callable[[], str | None]:
-    """Start work in a thread. Returns a function that returns the result."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    pool = ThreadPoolExecutor(1)
-    result = pool.submit(work)
-    pool.shutdown(wait=False)
-    return result.result
+    hashed = functools.cache(functools.partial(Hashes(caches.hashes).file, model))
+    return Recipe(model, outline, stamp, in_background(hashed) if caches.models.get(outline) is None else hashed)
 
 
 def find(made: Recipe, caches: Caches) -> Kept | None:
@@ -130,7 +117,7 @@ def find(made: Recipe, caches: Caches) -> Kept | None:
             return None
         regions = tuple(RegionFacts(*region) for region in facts["regions"])
         content = _mapped(path)
-        return Kept(path, content, facts["weight_bytes"], regions) if _is_whole(content, facts["checksums"]) else None
+        return Kept(path, content, facts["weight_bytes"], regions) if is_whole(content, facts["checksums"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -160,27 +147,13 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
 
 
 def _checksums(content: mmap.mmap) -> list[tuple[int, int]]:
-    """Return the checksums of consecutive pieces of a package, as (end, CRC-32). That of the weights is taken from the zip file."""
+    """Return the checksums of consecutive pieces of a package, as (end, CRC-32). That of the weights is in the zip directory."""
     import zipfile
 
-    with zipfile.ZipFile(content) as archive:  # type: ignore[call-overload] # it ignores what seek returns
-        weights = max(archive.infolist(), key=lambda item: item.file_size)
-    lengths = struct.unpack_from("<2H", content, weights.header_offset + 26)  # of the name and the extra field
-    start = weights.header_offset + 30 + sum(lengths)
-    stop = start + weights.file_size
-    with memoryview(content) as data:
+    with zipfile.ZipFile(content) as archive, memoryview(content) as data:  # type: ignore[call-overload] # it ignores what seek returns
+        weights, stop = archive.infolist()[-1], archive.start_dir
+        start = stop - weights.file_size
         return [(start, zlib.crc32(data[:start])), (stop, weights.CRC), (len(data), zlib.crc32(data[stop:]))]
-
-
-def _is_whole(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
-    """Test whether pieces of a file have their `checksums`."""
-    start = 0
-    with memoryview(content) as data:
-        for end, checksum in checksums:
-            if zlib.crc32(data[start:end]) != checksum:
-                return False
-            start = end
-        return start == len(data)
 
 
 def facts_of(package: Package) -> tuple[RegionFacts, ...]:

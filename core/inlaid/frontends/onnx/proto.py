@@ -91,6 +91,7 @@ def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview |
         strings[:] = [item.decode() for item in tensor.string_data]
         return strings.reshape(shape)
     size = -(-count * element.bits // 8) if element.bits < 8 and element.kind != "bool" else count * element.bytes
+    raw: bytes | Array
     if tensor.data_location == tensor.EXTERNAL:
         raw = external.read(tensor, size)
     elif apart is not None:
