@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import inlaid
 from inlaid import runtime
 from inlaid.api import Compiled, compile_file
-from inlaid.cache import SWITCH, caches
+from inlaid.cache import SWITCH, Hashes, caches, file_digest
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.compiled import Kept, recipe
 from inlaid.settings import Settings
@@ -161,6 +162,14 @@ def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> 
     assert made is not None and made.key is not None and caches().models.get(made.key) is not None
     caches().models.put(made.key, record)
     assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
+
+
+def test_a_model_is_hashed_in_a_thread_if_no_package_can_be_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    monkeypatch.setattr(Hashes, "file", lambda self, path: threads.append(threading.current_thread()) or file_digest(path))
+    compiled(folder / "model.onnx")
+    assert compiled(folder / "model.onnx")[1]
+    assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 
 def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
