@@ -155,12 +155,8 @@ def transform_weights(weights: Array, tile: int, halves: bool = False) -> Array:
     rows = (scaled_transforms(tile, halves).transforms if exact else TRANSFORMS[tile]).weights
     g = np.array(rows, np.int64 if exact else np.float64)
     planes, both = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
-    done: Array = np.empty((len(both), len(planes)), weights.dtype)
-
-    def transform(start: int) -> None:
-        done[:, start : start + _PLANES] = both @ planes[start : start + _PLANES].T.astype(g.dtype)
-
-    in_threads(transform, range(0, len(planes), _PLANES))
+    done, starts = np.empty((len(both), len(planes)), weights.dtype), range(0, len(planes), _PLANES)
+    in_threads(lambda at: np.copyto(done[:, at : at + _PLANES], both @ planes[at : at + _PLANES].T.astype(g.dtype)), starts)
     return done.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
 
 

@@ -2,7 +2,7 @@
 
     dequantize(requantize(x, s, z), t, z)    =>    round(min(max(float32(x) * s, low - z), high - z)) * t
 
-The integer is the same. A vector unit rounds floats in one instruction; conversion to bytes and back takes nine.
+One instruction rounds floats; conversion to bytes and back takes nine. Bounds are operands, so that layers share a kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def _rounded(expr: Expr, uses: UseCounts, supports: Supports) -> Expr | None:
         return None
     if scale.data.dtype != np.float32 or point.data != own.data:
         return None
-    # Bounds are operands, not attributes of a clip: layers that differ in scalar operands only share a kernel (`lowering.scalars`).
     low, high = (constant(np.float32(end - int(point.data)), span=stored.span) for end in stored.type.dtype.limits)
     by_axis = factor.data.reshape([-1 if axis == stored.attrs.axis else 1 for axis in range(stored.type.rank)])
     real = ops.mul(
