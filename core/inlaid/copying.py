@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from inlaid.cores import usable_cores
+from inlaid.cores import in_threads, usable_cores
 
 Array = np.ndarray[Any, Any]
 
@@ -19,11 +18,14 @@ _PARTS = 4
 
 def contiguous(array: Array) -> Array:
     """Return a row-major array: the array itself, or a copy."""
-    if array.flags.c_contiguous or array.nbytes < _LARGE or array.dtype.hasobject:
-        return np.ascontiguousarray(array)
+    return np.ascontiguousarray(array) if array.flags.c_contiguous else copied(array)
+
+
+def copied(array: Array) -> Array:
+    """Copy an array to a row-major array."""
+    if array.nbytes < _LARGE or array.dtype.hasobject:
+        return array.copy()
     result = np.empty(array.shape, array.dtype)
-    axis, threads = int(np.argmax(array.shape)), usable_cores()
-    targets, sources = (np.array_split(whole, _PARTS * threads, axis) for whole in (result, array))
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(np.copyto, targets, sources))
+    axis, parts = int(np.argmax(array.shape)), _PARTS * usable_cores()
+    in_threads(np.copyto, *(np.array_split(whole, parts, axis) for whole in (result, array)))
     return result

@@ -17,6 +17,11 @@ def test_copies_are_row_major(shape, monkeypatch):
         assert found.flags.c_contiguous and found.dtype == given.dtype
         np.testing.assert_array_equal(found, given)
     assert copying.contiguous(array) is array
+    for large in (1, 1 << 20):
+        monkeypatch.setattr(copying, "_LARGE", large)
+        copy = copying.copied(array)
+        assert copy.flags.c_contiguous and not np.shares_memory(copy, array)
+        np.testing.assert_array_equal(copy, array)
 
 
 def test_strings_are_copied(monkeypatch):

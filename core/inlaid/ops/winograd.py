@@ -19,6 +19,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.cores import in_threads
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
@@ -154,9 +155,8 @@ def transform_weights(weights: Array, tile: int, halves: bool = False) -> Array:
     rows = (scaled_transforms(tile, halves).transforms if exact else TRANSFORMS[tile]).weights
     g = np.array(rows, np.int64 if exact else np.float64)
     planes, both = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
-    done: Array = np.empty((len(both), len(planes)), weights.dtype)
-    for start in range(0, len(planes), _PLANES):
-        done[:, start : start + _PLANES] = both @ planes[start : start + _PLANES].T.astype(g.dtype)
+    done, starts = np.empty((len(both), len(planes)), weights.dtype), range(0, len(planes), _PLANES)
+    in_threads(lambda at: np.copyto(done[:, at : at + _PLANES], both @ planes[at : at + _PLANES].T.astype(g.dtype)), starts)
     return done.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
 
 

@@ -1,8 +1,8 @@
 """Keep requantized sums that are only dequantized again in float32, such as the operand of a residual sum.
 
-    dequantize(requantize(x, s, z), t, z)    =>    round(clip(float32(x) * s, low - z, high - z)) * t
+    dequantize(requantize(x, s, z), t, z)    =>    round(min(max(float32(x) * s, low - z), high - z)) * t
 
-The integer is the same. A vector unit rounds floats in one instruction; conversion to bytes and back takes nine.
+One instruction rounds floats; conversion to bytes and back takes nine. Bounds are operands, so that layers share a kernel.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def _rounded(expr: Expr, uses: UseCounts, supports: Supports) -> Expr | None:
         return None
     if scale.data.dtype != np.float32 or point.data != own.data:
         return None
-    low, high = (float(end - int(point.data)) for end in stored.type.dtype.limits)
+    low, high = (constant(np.float32(end - int(point.data)), span=stored.span) for end in stored.type.dtype.limits)
     by_axis = factor.data.reshape([-1 if axis == stored.attrs.axis else 1 for axis in range(stored.type.rank)])
     real = ops.mul(
         ops.cast(total, dtype="float32"), constant(by_axis if factor.data.ndim else factor.data, span=factor.span), span=stored.span
     )
-    whole = ops.round(ops.clip(real, minimum=low, maximum=high, span=stored.span), span=stored.span)
-    made = ops.mul(whole, scale, span=expr.span)
+    bounded = ops.minimum(ops.maximum(real, low, span=stored.span), high, span=stored.span)
+    made = ops.mul(ops.round(bounded, span=stored.span), scale, span=expr.span)
     return made if is_supported(made, supports, total) else None

@@ -2,7 +2,8 @@
 
 The key of a package is a hash of the model file, the compilation options, the targets as resolved on this machine, and the sources
 and libraries of the compiler. A record under the same key has the package's size and checksum, the names and hashes of the other
-files that the model reads, and the facts that commands report.
+files that the model reads, and the facts that commands report. An empty record under a key of all except the model's content, which
+is cheap to compute, states that such a package may exist.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import json
 import mmap
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from inlaid.cache import Caches, Hashes, digest
+from inlaid.cache import Caches, Hashes, digest, is_whole
+from inlaid.cores import in_background
 from inlaid.errors import PackageError
 from inlaid.plugins.entry_points import installed_version
 from inlaid.plugins.registry import PluginRegistry
@@ -29,14 +31,25 @@ if TYPE_CHECKING:
 ARITHMETIC = ("numpy", "ml_dtypes")
 """Distributions that evaluate constants."""
 
+_PIECE = 1 << 20
+"""Bytes that are copied at a time. A write of the whole mapping, whose pages may not be present, takes twice as long."""
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes."""
+    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes. `outline` is a key of all except
+    the content of the file; `content` returns the hash of the content, or None if the file cannot be read."""
 
     model: Path
-    key: str
+    outline: str
     stamp: tuple[int, ...]
+    content: Callable[[], str | None]
+
+    @property
+    def key(self) -> str | None:
+        """The cache key; None if the file cannot be read. Waits until the file is hashed."""
+        content = self.content()
+        return None if content is None else digest(self.outline, content)
 
 
 class RegionFacts(NamedTuple):
@@ -61,7 +74,8 @@ class Kept:
         check_output(path)
         try:
             with replacing(path) as file:
-                file.write(self.content)
+                for start in range(0, len(self.content), _PIECE):
+                    file.write(self.content[start : start + _PIECE])
         except OSError as error:
             raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -70,14 +84,14 @@ def recipe(
     model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry, caches: Caches
 ) -> Recipe | None:
     """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
-    is unreadable, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed."""
+    is missing, or a plugin does not consist of files. A thread hashes the file if no package of a file of this name and size
+    is cached. Raises `TargetError` for a target that is not installed."""
     sources = registry.fingerprint
     try:
         stamp = _stamp(model)
     except OSError:
         return None
-    content = Hashes(caches.hashes).file(model)
-    if sources is None or content is None:
+    if sources is None:
         return None
     resolved = [registry.target(text) for text in targets]
     request = {
@@ -85,12 +99,16 @@ def recipe(
         "targets": [(str(target), registry.surroundings(target)) for target in resolved],
         "libraries": _libraries(registry),
     }
-    return Recipe(model, digest(model.name, content, sources, json.dumps(request, sort_keys=True)), stamp)
+    outline = digest(model.name, str(stamp[1]), sources, json.dumps(request, sort_keys=True))
+    hashed = functools.cache(functools.partial(Hashes(caches.hashes).file, model))
+    return Recipe(model, outline, stamp, in_background(hashed) if caches.models.get(outline) is None else hashed)
 
 
 def find(made: Recipe, caches: Caches) -> Kept | None:
     """Return the cached package of a recipe; None if it is missing or damaged."""
-    record, path = caches.models.get(made.key), caches.packages.find(made.key)
+    if caches.models.get(made.outline) is None or (key := made.key) is None:
+        return None
+    record, path = caches.models.get(key), caches.packages.find(key)
     if record is None or path is None:
         return None
     try:
@@ -99,7 +117,7 @@ def find(made: Recipe, caches: Caches) -> Kept | None:
             return None
         regions = tuple(RegionFacts(*region) for region in facts["regions"])
         content = _mapped(path)
-        return Kept(path, content, facts["weight_bytes"], regions) if zlib.crc32(content) == facts["checksum"] else None
+        return Kept(path, content, facts["weight_bytes"], regions) if is_whole(content, facts["checksums"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -107,14 +125,14 @@ def find(made: Recipe, caches: Caches) -> Kept | None:
 def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Kept | None:
     """Cache the package of a recipe, whose model also reads `files` in its folder. Returns None if it was not cached, because
     caching failed, or the model or the sources have changed meanwhile."""
-    hashes = {location: _beside(made.model, location, caches) for location in sorted(files)}
+    key, hashes = made.key, {location: _beside(made.model, location, caches) for location in sorted(files)}
     try:
         changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
     except OSError:
         changed = True
-    if changed or None in hashes.values():
+    if changed or key is None or None in hashes.values():
         return None
-    path = caches.packages.add(made.key, functools.partial(_write, package))
+    path = caches.packages.add(key, functools.partial(_write, package))
     try:
         content = None if path is None else _mapped(path)
     except (OSError, ValueError):
@@ -122,9 +140,20 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
     if path is None or content is None:
         return None
     regions = facts_of(package)
-    facts = {"files": hashes, "checksum": zlib.crc32(content), "weight_bytes": package.weight_bytes, "regions": regions}
-    caches.models.put(made.key, json.dumps(facts).encode())
+    facts = {"files": hashes, "checksums": _checksums(content), "weight_bytes": package.weight_bytes, "regions": regions}
+    caches.models.put(key, json.dumps(facts).encode())
+    caches.models.put(made.outline, b"")
     return Kept(path, content, package.weight_bytes, regions)
+
+
+def _checksums(content: mmap.mmap) -> list[tuple[int, int]]:
+    """Return the checksums of consecutive pieces of a package, as (end, CRC-32). That of the weights is in the zip directory."""
+    import zipfile
+
+    with zipfile.ZipFile(content) as archive, memoryview(content) as data:  # type: ignore[call-overload] # it ignores what seek returns
+        weights, stop = archive.infolist()[-1], archive.start_dir
+        start = stop - weights.file_size
+        return [(start, zlib.crc32(data[:start])), (stop, weights.CRC), (len(data), zlib.crc32(data[stop:]))]
 
 
 def facts_of(package: Package) -> tuple[RegionFacts, ...]:

@@ -18,6 +18,7 @@ from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Operator
 from inlaid.lowering.bodies import inline_scalars
+from inlaid.passes.rounded_floats import rounded_floats
 from inlaid.tensor.region import RegionProgram, size_vars
 from inlaid.types import TensorType
 
@@ -136,6 +137,20 @@ def test_kernels_that_differ_in_many_scalars_are_one() -> None:
         region = lowered(function)
         assert (len(region.kernels), len(region.constants)) == (kernels, constants)
         assert_same(tuple(run(region, VALUES[:1])), Interpreter().run(function, VALUES[:1]))
+
+
+def test_layers_that_differ_in_zero_points_are_one_kernel() -> None:
+    x = ir.var("x", TensorType((4, 8), "int32"))
+
+    def layer(number: int) -> ir.Expr:
+        scale, point = ir.constant(np.float32(0.5 + number)), ir.constant(np.uint8(100 + number))
+        return ops.dequantize(ops.requantize(x, scale, point, dtype="uint8"), scale, point, dtype="float32")
+
+    function = ir.function([x], ir.tuple_([layer(number) for number in range(3)]))
+    region = lowered(rounded_floats(function))
+    assert len(region.kernels) == 1
+    values = [np.arange(-400, 400, 25, dtype=np.int32).reshape(4, 8)]
+    assert_same(tuple(run(region, values)), Interpreter().run(function, values))
 
 
 def test_divisors_and_exponents_stay_literals() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import inlaid
 from inlaid import runtime
 from inlaid.api import Compiled, compile_file
-from inlaid.cache import SWITCH, caches
+from inlaid.cache import SWITCH, Hashes, caches, file_digest
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.compiled import Kept, recipe
 from inlaid.settings import Settings
@@ -152,15 +153,23 @@ def test_damaged_packages_are_replaced(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [b"", b"[]", b"{}", b'{"files": 3}', b'{"files": {}, "regions": [[]], "checksum": 0, "weight_bytes": 0}']
+    "record", [b"", b"[]", b"{}", b'{"files": 3}', b'{"files": {}, "regions": [[]], "checksums": [[0, 0]], "weight_bytes": 0}']
 )
 def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> None:
     compiled(folder / "model.onnx")
     asked = {"dims": {}, **asdict(Settings())}
     made = recipe(folder / "model.onnx", ["reference"], asked, default_registry(), caches())
-    assert made is not None and caches().models.get(made.key) is not None
+    assert made is not None and made.key is not None and caches().models.get(made.key) is not None
     caches().models.put(made.key, record)
     assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
+
+
+def test_a_model_is_hashed_in_a_thread_if_no_package_can_be_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    monkeypatch.setattr(Hashes, "file", lambda self, path: threads.append(threading.current_thread()) or file_digest(path))
+    compiled(folder / "model.onnx")
+    assert compiled(folder / "model.onnx")[1]
+    assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 
 def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
@@ -273,5 +282,5 @@ def test_many_processes_at_once(folder: Path) -> None:
     ]
     assert [process.wait(timeout=120) for process in processes] == [0] * 3
     assert len({(folder / f"{number}.inlaid").read_bytes() for number in range(3)}) == 1
-    assert caches().packages.usage().entries == caches().models.usage().entries == 1
+    assert (caches().packages.usage().entries, caches().models.usage().entries) == (1, 2)
     assert compiled(folder / "model.onnx", targets=["x86:threads=1"])[1]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inlaid.arith import Dim
+from inlaid.copying import copied
 from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.weights import without_weights
@@ -90,10 +91,11 @@ def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview |
         strings[:] = [item.decode() for item in tensor.string_data]
         return strings.reshape(shape)
     size = -(-count * element.bits // 8) if element.bits < 8 and element.kind != "bool" else count * element.bytes
+    raw: bytes | Array
     if tensor.data_location == tensor.EXTERNAL:
         raw = external.read(tensor, size)
     elif apart is not None:
-        raw = bytes(apart)
+        raw = copied(np.frombuffer(apart, np.uint8))
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:
