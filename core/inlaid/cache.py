@@ -14,8 +14,9 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from inlaid.records import dataclass, field
 
 SWITCH = "INLAID_CACHE"
 """Environment variable that disables all caches if set to "off"."""

@@ -13,7 +13,6 @@ import mmap
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +20,7 @@ from inlaid.cache import Caches, Hashes, digest
 from inlaid.errors import PackageError
 from inlaid.plugins.entry_points import installed_version
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.records import dataclass
 from inlaid.runtime.output import check_output, replacing
 
 if TYPE_CHECKING:
