@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, FrozenInstanceError, field, fields, replace
 from operator import attrgetter
@@ -19,8 +20,13 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["dataclass", "field", "fields", "replace"]
 
 Method = Callable[..., Any]
-_UNSET = object()
-"""Default of parameters whose field has a default factory."""
+
+
+class _Unset:
+    """Default of parameters whose field has a default factory."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +109,7 @@ def _set_state(self: Any, state: list[Any]) -> None:
 
 def _init(cls: type[Any], every: Collection[Field[Any]], slots: bool) -> Method:
     """Compile `__init__`. Descriptors of slots are faster than `object.__setattr__`."""
-    space: dict[str, Any] = {"_set": object.__setattr__, "_unset": _UNSET}
+    space: dict[str, Any] = {"_set": object.__setattr__, "_unset": _Unset()}
     params, lines = ["self"], []
     for item in every:
         value = name = item.name
@@ -122,8 +128,10 @@ def _init(cls: type[Any], every: Collection[Field[Any]], slots: bool) -> Method:
         lines.append(f"_set_{name}(self,{value})" if slots else f"_set(self,{name!r},{value})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    exec(f"def __init__({','.join(params)}):{';'.join(lines) or 'pass'}", space)
-    made: Method = space["__init__"]
+    text = f"def _make({','.join(space)}):\n def __init__({','.join(params)}):{';'.join(lines) or 'pass'}\n return __init__"
+    local: dict[str, Method] = {}
+    exec(text, vars(sys.modules[cls.__module__]), local)  # annotations are looked up in the module of the class
+    made: Method = local["_make"](**space)
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     made.__annotations__ = {**{item.name: item.type for item in every if item.init}, "return": None}
     return made

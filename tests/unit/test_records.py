@@ -8,7 +8,7 @@ import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import pytest
 
@@ -134,6 +134,11 @@ class Slotted:
 
     name: str
     number: float = float("nan")
+
+
+def test_annotations_can_be_evaluated() -> None:
+    assert get_type_hints(Slotted.__init__) == {"name": str, "number": float, "return": type(None)}
+    assert str(inspect.signature(classes(records.dataclass, False)).parameters["parts"]) == "parts: 'list[int]' = <factory>"
 
 
 def test_records_with_slots_are_pickled() -> None:
