@@ -280,6 +280,7 @@ class _Cast(Operator):
         dtype: str,
         saturate: bool = True,
         round_mode: str = "up",
+        denormals: bool = True,
         span: Span | None = None,
     ) -> Call: ...
 

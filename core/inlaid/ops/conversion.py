@@ -26,11 +26,13 @@ class CastAttrs(Attrs):
 
     `saturate`: for 8-bit floats, a value out of range becomes the largest finite value instead of infinity or NaN.
     `round_mode`: "up", "down" or "nearest"; only for float8e8m0.
+    `denormals`: False if denormal operands may become zeros of their sign.
     """
 
     dtype: str
     saturate: bool = True
     round_mode: str = "up"
+    denormals: bool = True
 
 
 def _has_8_bits(of: DType) -> bool:
@@ -149,7 +151,13 @@ def _cast_reference(attrs: CastAttrs, x: Array) -> Array:
 
 def _cast_compute(attrs: CastAttrs, x: te.Tensor) -> te.Tensor:
     to = dtype(attrs.dtype)
-    made: te.Tensor = te.compute(x.shape, lambda *i: convert_value(x[i], to, attrs.saturate, attrs.round_mode), "cast")
+    flushes = not attrs.denormals and x.dtype.name == "float32" and to.is_float
+
+    def element(*index: Any) -> ir.Expr:
+        value = te.math("flush", x[index]) if flushes else x[index]
+        return convert_value(value, to, attrs.saturate, attrs.round_mode)
+
+    made: te.Tensor = te.compute(x.shape, element, "cast")
     return made
 
 

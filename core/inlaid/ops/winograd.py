@@ -23,7 +23,7 @@ from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, ten
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type, dtype, from_numpy
+from inlaid.types import DType, TensorType, Type, dtype, from_numpy
 
 WINDOW = 3
 """Extent of each side of the window."""
@@ -96,6 +96,8 @@ INTEGER = "int16"
 """The dtype of transformed integer data and weights; sums are int32."""
 BYTES = ("int8", "uint8")
 """The dtypes of integer data that is cast as it is read."""
+_TOTALS = {INTEGER: "int32", "bfloat16": "float32"}
+"""The dtypes of sums of narrow products. Transforms of bfloat16 are computed in them, too."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,12 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
     elif data.dtype != weights.dtype and weights.dtype.name != "float32":
         raise ValueError(f"u must have the dtype of x, {data.dtype}, or float32, got {weights.dtype}")
     shape = (data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:]))
-    return TensorType(shape, dtype("int32") if data.dtype.is_int else weights.dtype)
+    return TensorType(shape, _total(weights.dtype))
+
+
+def _total(of: DType) -> DType:
+    """Return the dtype of sums of products with transformed weights of a dtype."""
+    return dtype(_TOTALS.get(of.name, of.name))
 
 
 def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
@@ -203,14 +210,14 @@ def _known(dims: Sequence[Dim]) -> tuple[int, int]:
 @quiet
 def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
     exact = u.dtype == INTEGER
-    size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves)
-    transforms, of = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], u.dtype)
+    size, scaled, total = attrs.tile, scaled_transforms(attrs.tile, attrs.halves), _total(from_numpy(u.dtype)).numpy
+    transforms, of = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], total)
     axes, tiles = _axes(attrs, x.shape[2:])
     padded = np.pad(x.astype(of), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
     view = np.lib.stride_tricks.sliding_window_view(padded, (size + 2, size + 2), (2, 3))[:, :, ::size, ::size]
     into, out = np.array(transforms.inputs, of), np.array(transforms.outputs, of)
     v = np.einsum("ai,ncyxij,bj->abncyx", into, view, into, optimize=True)
-    m = np.einsum("abncyx,abco->abnoyx", v.astype(u.dtype), u, dtype=of, optimize=True)
+    m = np.einsum("abncyx,abco->abnoyx", v.astype(u.dtype).astype(of), u.astype(of), optimize=True)
     y = np.einsum("ia,abnoyx,jb->noyixj", out, m.astype(np.int32) if exact else m, out, dtype=of, optimize=True)
     if exact:
         y = (y.astype(np.int32).astype(of) * scaled.inverse).astype(np.int32) >> scaled.shift
@@ -255,7 +262,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     "winograd" (the products transformed along one side, then along both)."""
     size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves) if u.dtype.is_int else None
     transforms = TRANSFORMS[size] if scaled is None else scaled.transforms
-    total = u.dtype if scaled is None else dtype("int32")
+    total, made_in = _total(u.dtype), u.dtype if scaled else _total(u.dtype)
     reach = size + 2
     axes, (down, across) = _axes(attrs, x.shape[2:])
     padded = pad_spatial(x, axes, te.const(0, x.dtype))
@@ -264,14 +271,15 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
 
     def row(a: arith.Var, j: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
         places = [(n, c, t // across * size + i, t % across * size + j) for i in range(reach)]
-        data = [te.cast(padded[place], u.dtype) for place in places]
+        data = [te.cast(padded[place], made_in) for place in places]
         return _chosen(a, [_combined(factors, data) for factors in transforms.inputs])
 
     rows = te.compute((reach, reach, batch, channels, count), row, "rows")
 
     def tile(a: arith.Var, b: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
         data = [rows[(a, j, n, c, t)] for j in range(reach)]
-        return _chosen(b, [_combined(factors, data) for factors in transforms.inputs])
+        value = _chosen(b, [_combined(factors, data) for factors in transforms.inputs])
+        return value if value.dtype is u.dtype else te.cast(te.math("flush", value), u.dtype)
 
     tiles = te.compute((reach, reach, batch, channels, count), tile, "tiles")
     k = te.reduce_axis(channels, "c")
@@ -307,6 +315,7 @@ winograd_conv = Operator(
     inputs=("x", "u"),
 )
 """Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow floats are cast to
-float32 as they are read. u may be int16 and x int16 or bytes; int32 sums are then exact if `is_exact` holds."""
+float32 as they are read; transformed data is rounded to bfloat16 if u is bfloat16, and sums are float32. u may be int16 and x int16
+or bytes; int32 sums are then exact if `is_exact` holds."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

@@ -18,10 +18,11 @@ becomes multiplication, and `erf`, the main cost of a GELU, becomes a polynomial
 Tolerance. Rounding to bfloat16 has a relative error of at most u = 2^-8, and of at most u / sqrt(3) in root mean square. In a sum
 of products both factors are rounded and the errors are nearly independent: the relative error is sqrt(2/3) u of the root mean
 square of the sum, and sqrt(2/3 k) u after k consecutive products. The tolerance of an output element, relative to the greatest
-element, is three times that: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
+element, is three times that: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty. A convolution by Winograd tiles in bfloat16
+(`lowering.choose_convolution`) rounds transformed operands again and counts as two products.
 
-The bfloat16 instructions of processors flush denormals (below 2^-126) to zero, so products may treat denormal operands as zero. NaN
-and infinities are preserved.
+The bfloat16 instructions of processors flush denormals (below 2^-126) to zero, so rounded values may lose denormals. NaN and
+infinities are preserved.
 
 Depthwise convolutions stay in float32: with one input channel per group there is nothing for a dot-product instruction to sum.
 """
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -43,6 +45,7 @@ from inlaid.types import TensorType
 
 NARROW, WIDE = "bfloat16", "float32"
 
+_narrowed = partial(ops.cast, dtype=NARROW, denormals=False)
 _PRODUCTS = (ops.conv, ops.conv_transpose, ops.matmul)
 ERF_LIMIT = 3.0
 ERF = (
@@ -74,7 +77,7 @@ def lower_precision(target: Function) -> Function:
         elif plan.computes_narrow(old):
             assert isinstance(new, Call)
             return cast_to(_with_narrow_operands(new, new.attrs), WIDE)
-        return cast_to(cast_to(new, NARROW), WIDE) if plan.stored_narrow(old) else new
+        return cast_to(_narrowed(new), WIDE) if plan.stored_narrow(old) else new
 
     return transform_function(target, visit)
 
@@ -103,7 +106,7 @@ def _rough_erf(new: Call) -> Expr:
 
 def _with_narrow_operands(new: Call, attrs: object) -> Expr:
     """Cast the float32 operands of a call to bfloat16. Simplification removes pairs of casts."""
-    return call(new.callee, [cast_to(arg, NARROW) if _is_wide(arg) else arg for arg in new.args], attrs, new.span)  # type: ignore[arg-type]
+    return call(new.callee, [_narrowed(arg) if _is_wide(arg) else arg for arg in new.args], attrs, new.span)  # type: ignore[arg-type]
 
 
 class _Plan:

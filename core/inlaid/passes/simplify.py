@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, If, constant, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, traits_of
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
 from inlaid.graph.transform import transform_function
@@ -76,8 +76,7 @@ def _cast_of_cast(found: Match) -> Expr | None:
     assert isinstance(x.type, TensorType) and isinstance(through, TensorType)
     if not _contains(through.dtype, x.type.dtype):
         return None
-    outer = found.attrs("outer")
-    return cast(x, dtype=outer.dtype, saturate=outer.saturate, round_mode=outer.round_mode)
+    return call(cast, [x], found.attrs("outer"))
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------

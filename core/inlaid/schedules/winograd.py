@@ -1,6 +1,6 @@
 """Winograd convolution on vector CPUs: transform the data, one matrix product per tile element, transform the result.
 
-Integer products use dot-product instructions, which sum groups of neighbouring input channels.
+Integer and bfloat16 products use dot-product instructions, which sum groups of neighbouring input channels.
 
 Activations have layout N C/v H W v with v lanes per vector; transformed weights are packed in panels of the product's columns.
 Tiles are processed in stripes, so that intermediate data stays in a cache; transforms and products accumulate in registers. Batch,
@@ -79,7 +79,8 @@ def winograd_plans(
     dimensions. Empty if channels do not fill vectors or a side of the result is less than two tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
     down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
-    dot = None if of == "float32" else next((dot for dot in dots_of(of, of, "int32", context) if dot.lanes == lanes_out), None)
+    total = "int32" if dtype(of).is_int else "float32"
+    dot = None if of == "float32" else next((dot for dot in dots_of(of, of, total, context) if dot.lanes == lanes_out), None)
     if not lanes_in or not lanes_out or min(down, across) < 2 or (dot is None) != (of == "float32"):
         return []
     group, size = (1, 4) if dot is None else (dot.group, dtype(of).bytes)
@@ -115,8 +116,8 @@ def winograd_plans(
         if weights + held > core.l2_bytes:
             multiplied = max(multiplied, weights / core.llc_rate * -(-count // stripe))
         spilt = 2 * between * count / core.llc_rate if held > core.l2_bytes else 0
-        total = arith.size_hint(batch) * (multiplied + transforms + spilt)
-        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total, dot))
+        every = arith.size_hint(batch) * (multiplied + transforms + spilt)
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, every, dot))
     return plans
 
 
@@ -126,7 +127,7 @@ def _lanes(channels: int, context: KernelContext) -> int:
 
 
 class WinogradRule:
-    """Schedules `ops.winograd_conv` in float32, or in integers by dot-product instructions, with channels that fill vectors."""
+    """Schedules `ops.winograd_conv` in float32, or in int16 or bfloat16 by dot-product instructions. Channels must fill vectors."""
 
     name = "winograd"
 

@@ -241,9 +241,10 @@ BINARY = ARITHMETIC + COMPARISONS
 gives 0 (-1 for `shr` of a negative number)."""
 MATH = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh",
-    "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt", "scalb",
+    "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt", "scalb", "flush",
 )  # fmt: skip
-"""Names of functions. `scalb(x, n)` is x * 2 ** n, rounded once, for |x| in [1/4, 4] and integral n with 2 ** (n / 2) normal."""
+"""Names of functions. `scalb(x, n)` is x * 2 ** n, rounded once, for |x| in [1/4, 4] and integral n with 2 ** (n / 2) normal.
+`flush(x)` is x, or, if a target saves instructions by it, a zero of the sign of x where x is denormal."""
 
 
 def const(value: float | int | bool, of: str | DType) -> Const:

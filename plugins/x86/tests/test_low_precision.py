@@ -136,6 +136,29 @@ def test_special_values_in_bfloat16_products_stay_in_their_rows(cpu: str) -> Non
     assert np.isfinite(np.delete(found, (2, 4, 7), 0)).all()
 
 
+@pytest.mark.parametrize("size", [1, 5, 16, 4099])
+@pytest.mark.parametrize("cpu", CPUS)
+def test_conversion_to_bfloat16(cpu: str, size: int) -> None:
+    """Rounded half to even; denormals are exact, or zeros of their sign where that is allowed."""
+    bits = np.random.default_rng(size).integers(0, 1 << 32, size, np.uint64).astype(np.uint32)
+    bits[::3] = bits[::3] & 0xFFFF0000 | 0x8000  # ties
+    bits[1::7] &= 0x807FFFFF  # denormals and zeros
+    bits[2::11] |= 0x7F800000  # NaN and infinities
+    x = bits.view(np.float32)
+    with np.errstate(invalid="ignore"):  # of signalling NaNs
+        wanted = x.astype(ml_dtypes.bfloat16)
+    for denormals in (True, False):
+        module = ir.Module(
+            {"main": ir.function([a := var("x", x.shape, "float32")], ops.cast(a, dtype="bfloat16", denormals=denormals))}
+        )
+        (found,) = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"x": x}).values()
+        nan = np.isnan(wanted)
+        assert np.isnan(found[nan]).all()
+        same = found.view(np.uint16) == wanted.view(np.uint16)
+        zero = (np.abs(x) < np.finfo(np.float32).tiny) & (found.view(np.uint16) == wanted.view(np.uint16) & 0x8000)
+        assert (same | nan | (zero & (not denormals))).all()
+
+
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 def test_inputs_need_not_be_contiguous_or_aligned(types: tuple[str, str]) -> None:
     whole = numbers((2 * 13 + 1, 37), types[0])

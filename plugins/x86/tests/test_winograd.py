@@ -45,6 +45,26 @@ def test_winograd(cpu: str, threads: int, batch: int, channels: int, outputs: in
     assert np.array_equal(next(iter(executable.run(inputs).values())), found)
 
 
+@pytest.mark.parametrize(
+    ("threads", "channels", "outputs", "height", "width"),
+    [(1, 256, 256, 14, 14), (2, 64, 128, 13, 13), (0, 512, 64, 7, 7), (1, 48, 192, 13, 9), (1, 128, 32, 14, 14)],
+)
+def test_bfloat16(threads: int, channels: int, outputs: int, height: int, width: int) -> None:
+    """Small integers and weights that are multiples of four are exact in tiles of 2; others have the error of two roundings."""
+    rng = np.random.default_rng(0)
+    shape, weights = (1, channels, height, width), (outputs, channels, 3, 3)
+    whole = rng.integers(-8, 9, shape), 4 * rng.integers(-4, 5, weights)
+    for data, w in (whole, (rng.standard_normal(shape), rng.standard_normal(weights))):
+        x = var("x", TensorType(shape, "float32"))
+        unit = function([x], ops.relu(ops.conv(ops.relu(x), constant(w.astype(np.float32)), pads=(1, 1, 1, 1))))
+        (found,) = inlaid.compile(unit, [f"x86:threads={threads}"], precision="bf16").run({"x": data.astype(np.float32)}).values()
+        padded = np.pad(np.maximum(data, 0).astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True), 0)
+        tolerance = 0 if w is whole[1] else 3 * np.sqrt(2 / 3) * 2**-8 * np.abs(wanted).max()
+        np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=0)
+
+
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 0)])
 def test_symbolic_sizes(cpu: str, threads: int) -> None:
     """One package for all sizes, drawn when it runs: less than a tile, whole tiles, one more and one less, several stripes."""

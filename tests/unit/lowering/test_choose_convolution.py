@@ -16,6 +16,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
 from inlaid.lowering.choose_convolution import choose_convolution
+from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.unfold import unfold
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities, Core
@@ -129,8 +130,10 @@ def narrow(inputs: int, outputs: int, *image: int) -> Function:
     ("unit", "intrinsics", "wanted"),
     [
         (narrow(64, 64, 56, 56), dots(16), "tiles of 4"),
-        # Twice the products a cycle, and an eighth of the weights to read.
-        (narrow(512, 512, 7, 7), dots(16), "direct"),
+        # Transformed data in bfloat16: twice the products a cycle, and 2/9 of the weights of tiles of 4 in float32.
+        (narrow(256, 256, 14, 14), dots(16), "tiles of 2"),
+        (narrow(512, 512, 7, 7), dots(16), "tiles of 2"),
+        (narrow(512, 512, 3, 3), dots(16), "direct"),
         (narrow(64, 64, 56, 56), (), "direct"),
         (narrow(64, 64, 56, 56), (*dots(16), matrix_unit()), "direct"),
         (narrow(3, 16, 8, 8, 8), dots(16), "direct"),
@@ -148,6 +151,27 @@ def test_tiles_of_bfloat16_give_the_same_values() -> None:
     found = evaluate(changed(unit, intrinsics=dots(4)), [data])
     assert way(unit, intrinsics=dots(4)) == "tiles of 4"
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
+
+
+def test_rounded_tiles_have_twice_the_error() -> None:
+    """Transformed data and weights are rounded once more than those of direct sums."""
+    unit = narrow(256, 64, 14, 14)
+    (tiles,) = (
+        expr for expr in post_order(changed(unit, intrinsics=dots(16))) if isinstance(expr, Call) and expr.callee is winograd_conv
+    )
+    assert [tensor_type(arg.type).dtype.name for arg in tiles.args] == [BF16, BF16]
+    exact = np.maximum(RNG.standard_normal((1, 256, 14, 14)), 0).astype(np.float32)
+    weights = RNG.standard_normal((64, 256, 3, 3)).astype(np.float32)
+
+    def found(*arrays: Any, made: bool = False) -> Any:
+        x = var("x", TensorType(exact.shape, arrays[0].dtype.name))
+        conv = function([x], ops.conv(x, constant(arrays[1]), pads=(1,) * 4, out_dtype="float32"))
+        return evaluate(changed(conv, intrinsics=dots(16)) if made else conv, [arrays[0]])
+
+    wanted = found(exact, weights)
+    rounded = [array.astype(types.dtype(BF16).numpy) for array in (exact, weights)]
+    direct, tiled = (np.sqrt(np.mean((found(*rounded, made=made) - wanted) ** 2)) for made in (False, True))
+    assert direct < tiled < 2.2 * direct
 
 
 BYTES = TensorIntrin("bytes", dot_product("uint8", "int8", "int32", 16, 4))

@@ -17,10 +17,11 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.ops.winograd import HALVES, TRANSFORMS, is_exact, transform_weights, winograd_conv
 from inlaid.plugins import Capabilities
+from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.winograd import WinogradRule, plan_winograd
 from inlaid.tensor import interp, ir
-from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.types import ROW_MAJOR, TensorType, dtype
 
 NARROW = Capabilities(("float32",), vector_bits=128, vector_registers=16)
@@ -180,6 +181,29 @@ def test_narrow_data_is_widened(tile):
     wanted = direct(x, w, (1, 1, 1, 1))
     close(winograd_conv.reference(y.attrs, x, u), wanted)
     check(build(KernelSource("kernel", tuple(params), y)), [x, u], wanted, 1)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_transformed_data_in_bfloat16(threads):
+    """Of small integers, and of weights that are multiples of four, nothing is rounded."""
+    narrow = dtype("bfloat16").numpy
+    x, w = RNG.integers(-8, 9, (1, 8, 9, 7)).astype(narrow), (4 * RNG.integers(-4, 5, (8, 8, 3, 3))).astype(narrow)
+    u = transform_weights(w, 2)
+    params = [graph.var("x", TensorType(x.shape, "bfloat16")), graph.var("u", TensorType(u.shape, "bfloat16"))]
+    y = winograd_conv(*params, pads=(1, 1, 1, 1), tile=2)
+    assert y.type == TensorType((1, 8, 9, 7), "float32")
+    wanted = direct(x, w, (1, 1, 1, 1))
+    assert np.array_equal(winograd_conv.reference(y.attrs, x, u), wanted)
+    program = build(KernelSource("kernel", tuple(params), y))
+    assert np.array_equal(interp.run(program, [x, u])[0], wanted)
+    assert WinogradRule().offer(program, KernelContext(NARROW, threads), (InputInfo(ROW_MAJOR),) * 2) is None
+    dot = TensorIntrin("dot", dot_product("bfloat16", "bfloat16", "float32", 4, 2))
+    offer = WinogradRule().offer(program, KernelContext(NARROW, threads, intrinsics=(dot,)), (InputInfo(ROW_MAJOR),) * 2)
+    done = finish(offer.schedule(program))
+    assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == "dot" for stmt in ir.walk_stmts(done.body))
+    packed = [layout.pack(array) for layout, array in zip(offer.layouts, (x, u), strict=False)]
+    found = interp.run(done, packed, intrinsics={**SEMANTICS, "dot": dot.semantics})[0]
+    assert np.array_equal(found, offer.layouts[-1].pack(wanted))
 
 
 def test_wide_data_is_not_narrowed():

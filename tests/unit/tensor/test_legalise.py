@@ -65,6 +65,21 @@ def test_float32_encodes_as_ml_dtypes_does(name):
     assert same(got, wanted).all()
 
 
+def test_conversions_that_flush_are_kept_where_asked_for():
+    x = te.placeholder((4,), "float32", "x")
+    exact = lower([te.compute((4,), lambda i: te.cast(x[i], "bfloat16"), "y")], [x], "exact")
+    flushed = lower([te.compute((4,), lambda i: te.cast(te.math("flush", x[i]), "bfloat16"), "y")], [x], "flushed")
+    kept, *others = (
+        legalise(program, NATIVE, flushed=frozenset(names))
+        for program, names in ((flushed, ("bfloat16",)), (flushed, ()), (exact, ("bfloat16",)))
+    )
+    casts = [node for node in ir.values_in(kept.body) if isinstance(node, ir.Cast)]
+    assert [node.dtype.name for node in casts] == ["bfloat16"]
+    for program in (kept, *others):
+        assert not any(isinstance(node, ir.CallMath) for node in ir.values_in(program.body))
+    assert all(node.dtype.name in NATIVE for program in others for node in ir.values_in(program.body))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_finite_codes_survive_a_round_trip(name):
     of = dtype(name)

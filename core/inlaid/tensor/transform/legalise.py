@@ -60,13 +60,19 @@ def carrier(of: DType) -> DType:
     return dtype(f"uint{of.bytes * 8}")
 
 
-def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozenset[str] = frozenset()) -> ir.LoopProgram:
+def legalise(
+    program: ir.LoopProgram,
+    native: frozenset[str],
+    converted: frozenset[str] = frozenset(),
+    flushed: frozenset[str] = frozenset(),
+) -> ir.LoopProgram:
     """Rewrite a program to the element types in `native`, which must include float32, float64, bool and the integers of 8 to 64
     bits.
 
     For the floats in `converted`, the processor has instructions to convert from and to float32: these conversions are kept, with
-    bitcasts from and to the carrier. Returns the same object if nothing changes. Mathematical functions of narrow types
-    must already be expanded.
+    bitcasts from and to the carrier. For those in `flushed`, it converts from float32 with denormals as zeros: conversions of
+    `flush(x)` are kept. Returns the same object if nothing changes. Mathematical functions of narrow types must already be
+    expanded, except `flush`.
     """
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     narrow = {
@@ -76,14 +82,17 @@ def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozens
     }
     if not narrow and all(node.dtype.name in native for node in ir.values_in(program.body)):
         return program
-    return _Legaliser(narrow, native, converted).program(program)
+    return _Legaliser(narrow, native, converted, flushed).program(program)
 
 
 class _Legaliser(Rewriter):
     """Rebuilds programs with narrow values represented by their carriers."""
 
-    def __init__(self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str], converted: frozenset[str]) -> None:
+    def __init__(
+        self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str], converted: frozenset[str], flushed: frozenset[str]
+    ) -> None:
         super().__init__(buffers=buffers)
+        self._flushed = flushed
         self._converted = converted
         self._carriers = buffers
         self._native = native
@@ -117,6 +126,10 @@ class _Legaliser(Rewriter):
             case ir.Index(index=index):
                 whole = ir.Index(carrier(of) if self._is_narrow(of) else of, self.index(index))
                 return _wrapped(whole, of) if self._is_narrow(of) else whole
+            case ir.Cast(a=ir.CallMath(name="flush", args=(a,))) if of.name in self._flushed and a.dtype is FLOAT32:
+                return bitcast(cast(self.expr(a), of), carrier(of))
+            case ir.CallMath(name="flush", args=(a,)):
+                return self.expr(a)
             case ir.Cast(a=a):
                 return self._cast(self.expr(a), a.dtype, of)
             case ir.Bitcast(a=a):
@@ -213,6 +226,11 @@ def encode(value: Expr, of: DType) -> Expr:
         return _encode_exponent(bits, (all_bits >> 31).equal(1), is_nan, to)
     form = FORMATS[of.name]
     shift = 23 - form.digits
+    if of.name == "bfloat16":
+        # The exponent field is that of float32: carries give infinity, and the sign needs no care.
+        high = all_bits >> shift
+        code = (all_bits + (high & 1) + ((1 << (shift - 1)) - 1)) >> shift
+        return cast(select(is_nan, high & 0x8000 | 0x7FC0, code), to)
     rounded = (bits + ((1 << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift
     code = rounded - ((127 - form.bias) << form.digits)
     if form.bias != 127:

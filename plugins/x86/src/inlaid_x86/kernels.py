@@ -8,6 +8,7 @@ from inlaid.plugins import CompileContext
 from inlaid.tensor import ir
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.transform.legalise import legalise
+from inlaid.types import dtype
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.conversions import expand_conversions
@@ -19,7 +20,7 @@ from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, cycles, polled_loops
 from inlaid_x86.llvm.kernel import is_explicit
 from inlaid_x86.llvm.region import Dialect, print_kernel
-from inlaid_x86.llvm.values import CONVERTED, NATIVE
+from inlaid_x86.llvm.values import CONVERTED, FLUSHED, NATIVE, scalar_type
 from inlaid_x86.lookup import table_emitters
 from inlaid_x86.machine import TRIPLE, data_layout
 from inlaid_x86.options import X86Options
@@ -56,8 +57,11 @@ class Kernels:
         self._width = vector_bits(options)
         self._instructions = {each.intrinsic.name: each for each in (*tensor_instructions(available), *context.instructions)}
         emitted = {name: each.emitter for name, each in self._instructions.items()}
-        files, math = amx.register_files(available), {**math_emitters(available), **table_emitters(available)}
+        files = amx.register_files(available)
+        math = {**math_emitters(available), **table_emitters(available), "flush": lambda p, args: args[0]}
         self.dialect = Dialect(TRIPLE, data_layout(), attributes, emitted, files, math, options.check)
+        tables = (CONVERTED, FLUSHED)
+        self._converted = [frozenset(name for name, feature in each.items() if feature in available) for each in tables]
         self.level = tuple(name for name in available if name not in extensions(available))
         self.compilers = Compilers(self.level, context.objects)
         self._queued: dict[ir.LoopProgram, Queued] = {}
@@ -68,6 +72,7 @@ class Kernels:
             known = self._printed(kernel)
             used = {stmt.name for stmt in ir.walk_stmts(known.kernel.body) if isinstance(stmt, ir.Intrinsic)}
             more = frozenset(name for item in used & self._instructions.keys() for name in self._instructions[item].extensions)
+            more |= {feature for name, feature in FLUSHED.items() if scalar_type(dtype(name)) in known.text}
             # With 16 registers, loops of VPMADDWD are up to 1.3 times as fast after all of LLVM's passes.
             effort = EXPLICIT if is_explicit(known.kernel, tensor=self._width == 512) else FULL
             self._queued[kernel] = Queued(known.kernel, known.cycles, self.compilers.kernel(known.text, effort, sorted(more)), more)
@@ -77,8 +82,7 @@ class Kernels:
         """Print a kernel, or return its text from the cache that all regions share."""
         key = (str(self._context.target), kernel)
         if key not in self._context.printed:
-            converted = frozenset(name for name, feature in CONVERTED.items() if feature in self.level)
-            legal = legalise(expand_program(kernel, frozenset(self.dialect.math)), NATIVE, converted)
+            legal = legalise(expand_program(kernel, frozenset(self.dialect.math)), NATIVE, *self._converted)
             short = serialize_short_loops(expand_conversions(legal, self.level), self._width)
             length = cycles(short, self._width)
             polls = polled_loops(short, self._width) if length >= CHUNK else {}

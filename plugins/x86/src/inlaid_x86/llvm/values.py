@@ -10,15 +10,18 @@ from inlaid.types import DType
 
 _SCALAR = {
     "float16": "half",
+    "bfloat16": "bfloat",
     "float32": "float",
     "float64": "double",
     "bool": "i1",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-NATIVE = frozenset(_SCALAR) - {"float16"}
+NATIVE = frozenset(_SCALAR) - {"float16", "bfloat16"}
 """Names of the element types that the printer supports. Other types are legalised to these before printing."""
 CONVERTED = {"float16": "f16c"}
 """Element types that the printer can convert from and to float32, with the required processor feature."""
+FLUSHED = {"bfloat16": "avx512bf16"}
+"""Element types that instructions convert to from float32 with denormals as zeros (VCVTNEPS2BF16)."""
 
 
 class Value:
