@@ -15,7 +15,6 @@ from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
 from inlaid.log import StageLog
 from inlaid.plugins.registry import default_registry
-from inlaid.preload import preloading
 from inlaid.runtime import compiled
 from inlaid.runtime.compiled import Kept, RegionFacts, facts_of
 from inlaid.settings import DEFAULT, Settings
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
 """Default targets, if they are installed."""
-COMPILER = ("numpy", "inlaid.tensor.ir", "inlaid.ops", "inlaid.driver")
-"""Modules that are imported while a model is read that was never compiled before."""
 RELEASED = 1 << 24
 """Least bytes of weights whose memory is released after compilation."""
 
@@ -319,8 +316,7 @@ def compile_file(
     made = None
     if kept.folder is not None and change is None:
         report("look up", 0, 0)
-        asked = {"dims": dims, **asdict(settings)}
-        made = compiled.recipe(model, targets, asked, registry, kept, preloading(COMPILER))
+        made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry, kept)
         known = None if made is None else compiled.find(made, kept)
         if known is not None:
             report.finish(known.regions, cached=True)

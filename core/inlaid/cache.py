@@ -14,7 +14,6 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from inlaid.records import dataclass, field
@@ -32,10 +31,6 @@ HASH_BYTES = 1 << 18
 SETTLED_NS = 2_000_000_000
 """Age in nanoseconds from which the times of a file identify its content. A younger file can change again without a new time."""
 
-LARGE = 1 << 24
-"""Bytes of a file from which the work of another thread is worthwhile while it is read."""
-_CHUNK = 1 << 24
-"""Bytes of a file that are read at a time. After each, a thread waits for the interpreter lock."""
 _MAGIC = b"inlaid-1\n"
 _DIGEST = 32
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -236,18 +231,13 @@ class Hashes:
 
     store: Store
 
-    def file(self, path: Path, reading: AbstractContextManager[object] | None = None) -> str | None:
-        """Return the hash of a file; None if it cannot be read. `reading` is entered while a large file is read."""
+    def file(self, path: Path) -> str | None:
+        """Return the hash of a file; None if it cannot be read."""
         try:
             facts = os.stat(path)
         except OSError:
             return None
-
-        def compute() -> str | None:
-            with contextlib.nullcontext() if reading is None or facts.st_size < LARGE else reading:
-                return file_digest(path)
-
-        return self._known("file", [facts], compute)
+        return self._known("file", [facts], lambda: file_digest(path))
 
     def tree(self, folder: Path) -> str:
         """Return the `tree_digest` of a folder."""
@@ -350,15 +340,11 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
 
 def file_digest(path: Path) -> str | None:
     """Return the hexadecimal SHA-256 of a file; None if it cannot be read."""
-    found = hashlib.sha256()
     try:
-        with path.open("rb", buffering=0) as file:
-            buffer = memoryview(bytearray(min(_CHUNK, max(os.fstat(file.fileno()).st_size, 1))))
-            while count := file.readinto(buffer):
-                found.update(buffer[:count])
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-    return found.hexdigest()
 
 
 def _touch(path: Path) -> None:

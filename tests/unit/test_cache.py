@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -240,23 +238,3 @@ def test_hashes_of_folders(tmp_path: Path) -> None:
     second = tree_digest(tmp_path)
     (tmp_path / "a" / "x.py").rename(tmp_path / "x.py")
     assert len({first, second, tree_digest(tmp_path)}) == 3
-
-
-def test_other_work_is_done_only_while_a_large_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entered = []
-
-    @contextlib.contextmanager
-    def reading() -> Iterator[None]:
-        entered.append(True)
-        yield
-
-    monkeypatch.setattr(inlaid.cache, "LARGE", 100)
-    monkeypatch.setattr(inlaid.cache, "_CHUNK", 64)
-    hashes = Hashes(Store(tmp_path / "hashes", 1 << 20))
-    for size in (0, 99, 100, 1000):
-        path = tmp_path / str(size)
-        path.write_bytes(bytes(range(250)) * 4)
-        os.truncate(path, size)
-        os.utime(path, (0, 0))
-        assert hashes.file(path, reading()) == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert len(entered) == 2

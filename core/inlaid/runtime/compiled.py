@@ -13,7 +13,6 @@ import mmap
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,22 +70,16 @@ class Kept:
 
 
 def recipe(
-    model: Path,
-    targets: Sequence[str],
-    asked: Mapping[str, object],
-    registry: PluginRegistry,
-    caches: Caches,
-    reading: AbstractContextManager[object] | None = None,
+    model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry, caches: Caches
 ) -> Recipe | None:
     """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
-    is unreadable, or a plugin does not consist of files. `reading` is entered while a large file is read whose hash is not
-    remembered. Raises `TargetError` for a target that is not installed."""
+    is unreadable, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed."""
     sources = registry.fingerprint
     try:
         stamp = _stamp(model)
     except OSError:
         return None
-    content = Hashes(caches.hashes).file(model, reading)
+    content = Hashes(caches.hashes).file(model)
     if sources is None or content is None:
         return None
     resolved = [registry.target(text) for text in targets]
