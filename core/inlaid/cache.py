@@ -16,8 +16,9 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from inlaid.records import dataclass, field
 
 SWITCH = "INLAID_CACHE"
 """Environment variable that disables all caches if set to "off"."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from inlaid.records import dataclass
 
 AS_MODEL = "model"
 PRIORITY, COST, MEASURED = "priority", "cost", "measured"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from inlaid.arith.expr import Dim, Expr, SizeVar, compare, evaluate, free_vars, unwrap, wrap
+from inlaid.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from inlaid.arith.expr import Add, Const, Expr, Mul, wrap
+from inlaid.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inlaid.arith.analyzer import Analyzer
 from inlaid.arith.expr import Dim, Expr, Var, substitute, unwrap, wrap
 from inlaid.arith.intset import Span, span
 from inlaid.arith.text import Tokens, parse_expr
+from inlaid.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ Sizes are expressions over the region's symbolic dimensions; memory sizes are in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from inlaid.arith import Constraint, Dim
+from inlaid.records import dataclass, field
 from inlaid.types import DType
 
 ALIGNMENT = 64

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from inlaid.records import dataclass
 
 MAX_BYTES = 1 << 31
 """Greatest size of an image in memory, in bytes: the range of 32-bit displacements."""

@@ -7,10 +7,10 @@ There are no tuples: the compiler flattens them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from inlaid.arith import Dim
+from inlaid.records import dataclass, field
 from inlaid.types import DType
 
 Storage = Literal["input", "output", "constant", "arena", "dynamic", "host"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from inlaid import arith
 from inlaid.codegen import c_values
@@ -17,6 +16,7 @@ from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_statements import Emitter, Statements
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.errors import Unsupported
+from inlaid.records import dataclass, field
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.codegen.c_expressions import Expressions
 from inlaid.errors import CompileError, Unsupported
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 
 _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)

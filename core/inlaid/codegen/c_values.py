@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 
 from inlaid.codegen.c import C_TYPES, c_type
+from inlaid.records import dataclass
 from inlaid.types import DType, dtype
 
 NATIVE = frozenset(C_TYPES)

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from inlaid.arith import Dim, SizeVar
 from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
+from inlaid.records import dataclass
 
 WEIGHTS = "inlaid_weights"
 """Symbol of the block of all weights."""

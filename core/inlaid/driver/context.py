@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.records import dataclass, field, replace
 from inlaid.schedules.by_hand import ByHandRule
 from inlaid.schedules.default import shared_rules, shared_transforms
 from inlaid.schedules.rule import KernelContext, ScheduleRule

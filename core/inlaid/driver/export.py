@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from inlaid.names import unique
 from inlaid.plugins import Exported as Files
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid.records import dataclass
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
 from inlaid.runtime.package import Package

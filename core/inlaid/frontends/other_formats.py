@@ -7,8 +7,9 @@ graph.proto, Git LFS pointers (git-lfs, docs/spec.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from inlaid.records import dataclass
 
 _OPTIMUM = "pip install optimum-onnx, then optimum-cli export onnx --model FOLDER out/"
 _TORCH = 'export it from the Python program that defines it: torch.onnx.export(model, inputs, "model.onnx", dynamo=True)'

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from inlaid.errors import InlaidError, KernelFault
 from inlaid.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, introduced_sizes, post_order, tuple_item
 from inlaid.graph.operator import Choice, Operator
 from inlaid.ops.shape import concrete
+from inlaid.records import dataclass
 from inlaid.types import TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]

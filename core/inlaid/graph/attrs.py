@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from inlaid import arith
+from inlaid.records import dataclass
 from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
 

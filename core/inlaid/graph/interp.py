@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from inlaid.graph.ir import (
 )
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse, opens_scope
+from inlaid.records import dataclass, field
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, type_vars
 
 Value = Any

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
@@ -21,6 +20,7 @@ from inlaid.graph.attrs import Attrs, attr_vars
 from inlaid.graph.operator import NO_TRAITS, Operator, Traits
 from inlaid.graph.span import Span as Span
 from inlaid.graph.unify import instantiate, join_types, unify
+from inlaid.records import dataclass, field
 from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
 
 if TYPE_CHECKING:

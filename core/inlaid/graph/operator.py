@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from inlaid.errors import TypeInferenceError
 from inlaid.graph.attrs import Attrs as Attrs
+from inlaid.records import dataclass
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Call, Expr

@@ -12,7 +12,6 @@ All occurrences of one pattern object must match the same expression. The operan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from inlaid.graph.ir import Call, Constant, Expr, Tuple, TupleItem, Var, children
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import fits
+from inlaid.records import dataclass, field, replace
 from inlaid.types import TensorType, Type
 
 

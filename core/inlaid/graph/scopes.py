@@ -9,9 +9,9 @@ of the `Let`, and its variable is an alias of the value.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from inlaid.graph.ir import Constant, Expr, Function, GlobalVar, If, Let, Loop, Var, children, post_order
+from inlaid.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, eq=False)

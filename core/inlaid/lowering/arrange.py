@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from inlaid.arith import Dim
 from inlaid.lowering.calls import ByteRange, Calls, Root
@@ -12,6 +11,7 @@ from inlaid.memory.order import best_order
 from inlaid.memory.planner import plan
 from inlaid.memory.tiers import plan_tiers
 from inlaid.plugins.contract import StaticMemory
+from inlaid.records import dataclass, replace
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall
 

@@ -7,12 +7,12 @@ same layout share one copy. The choice is optimal for regions that the reduction
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.lowering.assign import Assignment, Matrix
+from inlaid.records import dataclass, field
 from inlaid.types import DType, Layout
 
 CALL = 2e-7

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inlaid.artifact import ALIGNMENT
@@ -22,6 +21,7 @@ from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
+from inlaid.records import dataclass
 from inlaid.schedules.default import shared_rules
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -31,6 +30,7 @@ from inlaid.passes.integer_ranges import Range, integer_ranges
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
+from inlaid.records import dataclass, replace
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import dots_of
 from inlaid.schedules.dot_conv import choose_dot_tile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.lowering.planned import Buffers, Emitted, Planned
 from inlaid.lowering.views import slice_start
 from inlaid.ops.define import AxisAttrs
+from inlaid.records import dataclass
 from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.trace import Scheduled, scheduled
 from inlaid.schedules.work import operations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from inlaid.graph.operator import Attrs, Operator
 from inlaid.names import unique
 from inlaid.ops.threads.grid import Grid
 from inlaid.plugins.contract import Capabilities
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
 from inlaid.types import TensorType, TupleType, Type

@@ -8,7 +8,6 @@ serves every layer whose dimensions only have other expressions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Expr, SizeVar
@@ -17,6 +16,7 @@ from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.names import unique
+from inlaid.records import dataclass
 from inlaid.types import TensorType, TupleType, substitute_type
 
 Facts = tuple[tuple[int, int | None, int, int], ...]

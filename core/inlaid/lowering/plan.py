@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +23,7 @@ from inlaid.lowering.moves import overlapped, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
+from inlaid.records import dataclass, field, replace
 from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
 
 MAIN = "main"

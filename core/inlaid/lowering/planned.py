@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from inlaid.arith import Dim
+from inlaid.records import dataclass, field
 from inlaid.tensor.region import Predicate
 from inlaid.types import ROW_MAJOR, DType, Layout
 

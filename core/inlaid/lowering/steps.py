@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.composites import Quantised, quantisation
 from inlaid.plugins.contract import COMPOSITE, OpRule
+from inlaid.records import dataclass, field, replace
 from inlaid.tensor.region import RegionBuffer
 from inlaid.types import TensorType, from_numpy
 

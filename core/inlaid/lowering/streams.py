@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.lowering.calls import ByteRange, Calls
 from inlaid.memory.order import bytes_of
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from inlaid.records import dataclass
 
 STATES = 1 << 14
 """Maximum number of states that the search visits, which takes well under a second."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.artifact import ALIGNMENT
 from inlaid.memory.stacks import stacked
+from inlaid.records import dataclass
 
 _PROMOTIONS = 40
 """Maximum number of retries with the topmost buffer placed first. More retries do not improve plans of random graphs."""

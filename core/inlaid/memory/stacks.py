@@ -9,10 +9,10 @@ sizes, and memory is reused at all sizes, not only between sizes that are multip
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.records import dataclass
 
 SMALL = 16
 """The value of a small dimension in samples that mix small and large dimensions."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.memory.planner import Arena, HeadStarts, Lifetime, aligned, plan
+from inlaid.records import dataclass
 
 
 @dataclass(frozen=True)

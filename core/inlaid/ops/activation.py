@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from inlaid.graph.operator import Attrs, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, elementwise, elementwise_with
 from inlaid.ops.elementwise import erf
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 
 relu = elementwise(

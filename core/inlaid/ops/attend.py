@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
@@ -31,6 +29,7 @@ from inlaid.ops.shape import iota, reshape, transpose
 from inlaid.ops.threads import attend as fused
 from inlaid.ops.threads.grid import Grid
 from inlaid.ops.threads.scores import Attention
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, from_numpy
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from inlaid.ops.fixed_point import fixed_points
 from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.ops.requantisation import Factor, Parts, factor
 from inlaid.plugins.contract import HALF_EVEN, ONCE
+from inlaid.records import dataclass
 from inlaid.types import DType, TensorType
 
 STORED = ("int8", "uint8", "int16")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size, join_types
 from inlaid.ops.define import Array, broadcast_shapes, check_axis, tensor_type
+from inlaid.records import dataclass
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
 
 NOTHING = TupleType(())

@@ -7,13 +7,13 @@ Conversion to a float rounds to nearest even; a value out of range becomes infin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
@@ -22,6 +20,7 @@ from inlaid.ops.window import (
     window_shape,
     windows,
 )
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, from_numpy
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from inlaid import arith
 from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import NO_TRAITS, Attrs, FusionKind, Operator, Traits
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from inlaid.ops.product import accumulator_dtype
 from inlaid.ops.sample import grid_sample
 from inlaid.ops.shape import broadcast_to, iota, reshape, simple, transpose
 from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, TensorType, Type, from_numpy

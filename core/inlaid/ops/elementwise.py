@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from inlaid.ops.define import (
     map_elements,
     tensor_type,
 )
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
 

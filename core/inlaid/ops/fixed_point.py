@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import SupportsFloat
 
 import numpy as np
@@ -18,6 +17,7 @@ from inlaid import arith
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
 

@@ -6,8 +6,6 @@ an error code and never reads out of bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
@@ -15,6 +13,7 @@ from inlaid.arith import Dim
 from inlaid.errors import KernelFault
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, dims_may_equal, tensor_type
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
 

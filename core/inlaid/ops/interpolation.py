@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from inlaid.arith import Dim
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
 

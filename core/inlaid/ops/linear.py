@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
@@ -22,6 +20,7 @@ from inlaid.ops.define import (
     tensor_type,
 )
 from inlaid.ops.product import accumulator_dtype, product_dtype, rounded
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, Type, from_numpy

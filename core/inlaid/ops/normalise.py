@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.elementwise import add, div, mul, sqrt, sub
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import Type, from_numpy
 

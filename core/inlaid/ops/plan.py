@@ -8,7 +8,6 @@ computations depend.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -18,6 +17,7 @@ from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size
 from inlaid.ops.container import HostTypeAttrs, host_attrs, host_type
 from inlaid.ops.define import Array, tensor_type
+from inlaid.records import dataclass
 from inlaid.types import TensorType, Type
 
 LARGEST_SIZE = (1 << 47) - 1

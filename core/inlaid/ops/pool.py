@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
@@ -11,6 +9,7 @@ from inlaid.arith import Dim
 from inlaid.graph.operator import Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, quiet, tensor_type, widen_array, working_dtype
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, tap_axes, window_axes, window_index, window_shape, windows
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, TupleType, Type, dtype, from_numpy
 

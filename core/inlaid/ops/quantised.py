@@ -7,7 +7,6 @@ Scale and zero point have the same shape: 0-d (per tensor); 1-d, one element per
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from inlaid.ops.define import (
     widen,
     widen_array,
 )
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, dtype
 

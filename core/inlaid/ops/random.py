@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import Array, quiet, tensor_type, working_dtype
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, TupleType, Type, dtype
 

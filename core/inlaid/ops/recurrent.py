@@ -11,7 +11,6 @@ sequence is unrolled, a longer one is a `Loop`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -36,6 +35,7 @@ from inlaid.ops.elementwise import abs, add, clip, div, less, mul, sub, tanh, wh
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import reshape, transpose
 from inlaid.ops.steps import States, Step, item, run_steps
+from inlaid.records import dataclass
 from inlaid.types import TensorType, TupleType, Type, from_numpy
 
 ACTIVATIONS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from inlaid.ops.define import (
 )
 from inlaid.ops.threads.grid import Grid, unflatten
 from inlaid.ops.threads.scan import Scan, emit_scan
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from inlaid.ops.define import (
     widen_array,
     working_dtype,
 )
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, Type, from_numpy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from inlaid.arith import Dim
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, dtype, from_numpy
 

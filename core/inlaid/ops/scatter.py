@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,6 +30,7 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.index import check_along_axis, grids, index_depth, positive_index, positive_indices
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, Type

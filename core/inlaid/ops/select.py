@@ -6,7 +6,6 @@ indices from these: compress at the nonzero indices of its mask, the values of u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from inlaid.ops.threads.choose import count_selected
 from inlaid.ops.threads.distinct import Distinct, find_distinct
 from inlaid.ops.threads.grid import Grid, parallel_range, truth, unflatten
 from inlaid.ops.threads.suppress import Suppression, suppress
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type, dtype

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from inlaid.ops.define import (
     dims_may_equal,
     tensor_type,
 )
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, dtype
 

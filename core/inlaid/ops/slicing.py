@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from inlaid.ops.define import INTEGER, Array, check_axes, tensor_type
 from inlaid.ops.index import positive_index
 from inlaid.ops.select import defined_size
 from inlaid.ops.threads.grid import Grid, parallel_rows, truth, unflatten
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, Type

@@ -7,7 +7,6 @@ index comes first, both in ascending and in descending order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, wi
 from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.grid import Grid, parallel_rows, unflatten
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type

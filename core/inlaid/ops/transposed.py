@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from inlaid.ops.index import take
 from inlaid.ops.product import accumulator_dtype, product_dtype
 from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
 from inlaid.ops.window import Axis, window_axes
+from inlaid.records import dataclass
 from inlaid.types import TensorType, Type, from_numpy
 
 MANY = 64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
@@ -11,6 +9,7 @@ from inlaid.arith import Dim
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import NUMERIC, Array, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
 

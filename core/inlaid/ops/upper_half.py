@@ -5,14 +5,13 @@ One product and one sum are 64-bit, the rest is 32-bit. Only the pass `inlaid.pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid import arith
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import Array, broadcast_read, quiet, tensor_type
 from inlaid.ops.fixed_point import check_channels
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import Type
 

@@ -7,7 +7,6 @@ Data has shape (N, C, spatial...). Along each spatial dimension, the window at o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require
 from inlaid.graph.operator import Attrs
 from inlaid.ops.define import Array
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
@@ -23,6 +22,7 @@ from inlaid.cores import in_threads
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
 

@@ -7,7 +7,6 @@ values computed inside it must not be read outside, so that outlining it cannot 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from inlaid import arith
@@ -20,6 +19,7 @@ from inlaid.partitioning.requantise import unlike
 from inlaid.partitioning.rules import ANY, described
 from inlaid.plugins import Accept, AcceptIf, OpRule, Quantisation, Reject, Target, Verdict
 from inlaid.plugins.blame import blame
+from inlaid.records import dataclass, field
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 

@@ -7,7 +7,6 @@ converts the value. Between regions that use the same form, no conversion is ins
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from inlaid.graph.transform import map_functions, substitute, transform
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned
 from inlaid.plugins import Border, Borders, Region, Reject, Target
+from inlaid.records import dataclass, field, replace
 from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
 
 PLAIN = Border()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from inlaid.graph import ir
@@ -11,6 +10,7 @@ from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import substitute, transform
 from inlaid.partitioning.annotate import Claim
 from inlaid.plugins.contract import COMPOSITE
+from inlaid.records import dataclass
 from inlaid.types import FunctionType
 
 

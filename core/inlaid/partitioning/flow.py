@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from inlaid.graph import ir
 from inlaid.graph.scopes import Scopes, analyse
 from inlaid.partitioning.annotate import targeted
 from inlaid.partitioning.cost import byte_size
+from inlaid.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

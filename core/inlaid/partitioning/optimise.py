@@ -8,8 +8,6 @@ solution, so that the solver needs no branching.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid.errors import CompileError, Remedy, setting
@@ -18,6 +16,7 @@ from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.flow import Value, values_of
 from inlaid.partitioning.place import in_order
 from inlaid.plugins import AcceptIf
+from inlaid.records import dataclass
 
 BY_PRIORITY = setting("placement", "priority")
 TIME_LIMIT = 20.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 
 from inlaid import arith, ops
 from inlaid.arith import Dim
@@ -23,6 +22,7 @@ from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlaid.partitioning.compose import Composed, compose, dissolve
 from inlaid.partitioning.place import by_priority, check_complete
 from inlaid.plugins import Accept, AcceptIf, Target
+from inlaid.records import dataclass, field
 from inlaid.types import FunctionType, TensorType, TupleType, type_vars
 
 REGION_TARGET = "target"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order, rebuild
 from inlaid.graph.operator import Operator
 from inlaid.passes.integer_ranges import Array, Range, integer_ranges, is_product, moved_axis
+from inlaid.records import dataclass, field
 from inlaid.types import TensorType
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, post_order
 from inlaid.graph.operator import Interval, Moves, Operator
+from inlaid.records import dataclass
 from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]

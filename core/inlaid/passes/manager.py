@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from inlaid.errors import CompileError, InlaidError, VerifyError
 from inlaid.graph.ir import Function, Module
 from inlaid.graph.transform import map_functions
+from inlaid.records import dataclass, field
 
 _Unit = TypeVar("_Unit")
 

@@ -9,8 +9,6 @@ A chain of any length has at most 256 distinct results, which are computed at co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from inlaid.graph.interp import evaluate
@@ -21,6 +19,7 @@ from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
 from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.records import dataclass
 from inlaid.types import TensorType
 
 

@@ -10,11 +10,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
+from inlaid.records import dataclass
 from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:

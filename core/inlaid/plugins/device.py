@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from inlaid.errors import InputError
+from inlaid.records import dataclass
 
 Opaque = Any
 """A handle of the device: a buffer, a queue or an event."""

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pluggy
@@ -22,6 +21,7 @@ from inlaid.plugins.blame import blame, describe
 from inlaid.plugins.entry_points import EntryPoint
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.target import PLUGIN_API_VERSION, TargetSpec
+from inlaid.records import dataclass
 
 DISABLED = "INLAID_DISABLED_PLUGINS"
 """Environment variable with names of plugins not to load, separated by commas."""

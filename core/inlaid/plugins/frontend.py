@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inlaid.errors import ModelImportError
 from inlaid.plugins.entry_points import installed_version
+from inlaid.records import dataclass
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Module

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.plugins.device import Device, DeviceKernel, DeviceTensor
+from inlaid.records import dataclass
 
 
 class Kernel(Protocol):

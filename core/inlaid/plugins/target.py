@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from inlaid.errors import TargetError
+from inlaid.records import dataclass
 
 if TYPE_CHECKING:
     from inlaid.plugins.contract import Capabilities

@@ -14,7 +14,6 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +22,7 @@ from inlaid.cores import in_background
 from inlaid.errors import PackageError
 from inlaid.plugins.entry_points import installed_version
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.records import dataclass
 from inlaid.runtime.output import check_output, replacing
 
 if TYPE_CHECKING:

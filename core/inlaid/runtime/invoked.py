@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from inlaid.artifact import Artifact, Signature, TensorSpec
 from inlaid.artifact.plan import Invoke, Plan, RegionInfo
 from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
 from inlaid.plugins.runtime_module import Loaded
+from inlaid.records import dataclass
 from inlaid.runtime.arrays import LARGE, Array
 from inlaid.runtime.shapes import picker, shape_picker
 from inlaid.runtime.sizes import Formula, Shape, Sizes, bounded, byte_count, known_shape

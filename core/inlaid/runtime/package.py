@@ -23,7 +23,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +33,7 @@ from inlaid.artifact import ALIGNMENT, Artifact, KernelInfo, Signature
 from inlaid.artifact.plan import Plan, Program, RegionInfo
 from inlaid.distinct import DistinctArrays
 from inlaid.errors import PackageError, Remedy
+from inlaid.records import dataclass, field
 from inlaid.runtime.arrays import Array, address
 from inlaid.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
 from inlaid.runtime.output import check_output, replacing

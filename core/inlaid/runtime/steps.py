@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, Wait
+from inlaid.records import dataclass
 from inlaid.runtime.invoked import Invoked, LoadedRegion, RegionLayout
 from inlaid.runtime.shapes import picker
 

@@ -7,12 +7,12 @@ the only store. Images of symbolic size, and images that are not 2-d, are flatte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cache
 from math import gcd
 
 from inlaid.arith import ONE, Var, affine
 from inlaid.plugins.contract import Core
+from inlaid.records import dataclass, replace
 from inlaid.schedules.bands import band_rows
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (

@@ -7,12 +7,12 @@ vectors. Input channels of a padded copy are padded to whole blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.plugins.contract import Core
+from inlaid.records import dataclass
 from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
 from inlaid.schedules.rule import Decision, KernelContext

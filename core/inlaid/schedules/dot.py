@@ -8,11 +8,11 @@ a panel of columns with layout K/g N g.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.records import dataclass
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.shape import (
     Anchor,

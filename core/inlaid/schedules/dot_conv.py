@@ -8,12 +8,12 @@ flattened (see `flat_conv`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from math import gcd
 
 from inlaid.arith import Var
 from inlaid.plugins.contract import Core
+from inlaid.records import dataclass
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,

@@ -6,10 +6,9 @@ other operand at run time, each panel before its first use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.records import dataclass
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
 from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out

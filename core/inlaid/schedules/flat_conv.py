@@ -10,11 +10,11 @@ lines, the copy is split only if windows skip some remainders; otherwise neighbo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import gcd
 
 from inlaid import arith
 from inlaid.arith import Const, Expr, Var
+from inlaid.records import dataclass, replace
 from inlaid.schedules.direct_conv import ConvTile, DirectConv
 from inlaid.schedules.rule import Decision
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, read_size, size_text

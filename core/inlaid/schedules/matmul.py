@@ -7,10 +7,10 @@ operand is copied before its first use if enough rows use the panel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.records import dataclass, replace
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS

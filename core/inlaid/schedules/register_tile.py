@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from inlaid.plugins.contract import Capabilities, Core
+from inlaid.records import dataclass
 
 PANEL_SHARE = 900 / 1024
 """Fraction of the L2 cache that a panel may fill to stay there between row tiles."""

@@ -5,12 +5,12 @@ Examples are softmax, layer normalization, mean, min and max, and sums over adja
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
+from inlaid.records import dataclass, replace
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced

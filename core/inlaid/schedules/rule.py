@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.plugins.contract import Capabilities
+from inlaid.records import dataclass, replace
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Const, Var
 from inlaid.arith.text import Tokens, parse_expr
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.schedule import Schedule

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from inlaid import arith
 from inlaid.arith import Const, Var
+from inlaid.records import dataclass, replace
 from inlaid.schedules.collapse import accesses
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.shape import blocks_of, find_anchor

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from inlaid.errors import ScheduleError
+from inlaid.records import dataclass, replace
 from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from inlaid import arith
+from inlaid.records import dataclass
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import WITHOUT_EMPTY, without_empty
 from inlaid.schedules.direct_conv import schedule_padding

@@ -9,11 +9,11 @@ height and width may be symbolic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 
 from inlaid import arith
 from inlaid.arith import Dim, Var
+from inlaid.records import dataclass
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import Dot, dots_of, narrow_product
 from inlaid.schedules.matmul import between_prefetches

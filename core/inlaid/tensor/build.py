@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import ExpressionError
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.types import DType, dtype
 

@@ -18,7 +18,6 @@ Expressions compare by identity and may share subexpressions; every walk over th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum, Flag
 from operator import is_not
 from typing import Any, Union
@@ -26,6 +25,7 @@ from typing import Any, Union
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import ExpressionError
+from inlaid.records import dataclass, field
 from inlaid.types import DType, dtype
 
 Operand = Union["Expr", arith.Expr, int, float, bool]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.artifact import KernelInfo, Signature
+from inlaid.records import dataclass, field
 from inlaid.tensor.ir import LoopProgram
 from inlaid.types import DType
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from functools import cache
 from inspect import Signature, signature
 from typing import Any, TypeVar
@@ -29,6 +28,7 @@ from inlaid.arith.text import Tokens, quoted, unquoted
 from inlaid.errors import ScheduleError
 from inlaid.markup import preformatted
 from inlaid.names import unique
+from inlaid.records import dataclass
 from inlaid.tensor import ir, primitives, text
 from inlaid.tensor.arguments import checked, program_of
 from inlaid.tensor.primitives import AnnotationKey, TensorIntrin

@@ -29,12 +29,12 @@ Values also support Python's operators. Write `x.equal(y)` to compare values or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import ExpressionError, InlaidError
+from inlaid.records import dataclass, field
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.tensor.ir import (

@@ -5,11 +5,11 @@ A sub-byte element occupies one byte of storage, as in `ml_dtypes`. Packing seve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from inlaid.errors import ParseError
+from inlaid.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

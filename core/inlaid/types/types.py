@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral
 
 from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, simplify, substitute, unwrap
 from inlaid.errors import TypeInferenceError
+from inlaid.records import dataclass
 from inlaid.types.dtypes import DType, dtype
 
 

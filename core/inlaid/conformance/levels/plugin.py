@@ -20,7 +20,7 @@ from inlaid.types import DTYPES
 MOST_STEPS = 16
 """The greatest integer tolerance that still makes 8-bit comparisons meaningful."""
 
-VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "settings")
+VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "records", "settings")
 """Packages of Inlaid that a plugin's module may import."""
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inlaid.errors import ModelImportError
+from inlaid.records import dataclass
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from inlaid.frontends.onnx.schema import REMEDY, Schemas
 from inlaid.frontends.onnx.unsupported import missing_operators, refusal
 from inlaid.frontends.values import Sources, Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
+from inlaid.records import dataclass, field
 from inlaid.types import TensorType, Type
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ from inlaid.frontends.onnx.refusals import InvalidNode as InvalidNode
 from inlaid.frontends.onnx.refusals import NeedsStatic as NeedsStatic
 from inlaid.frontends.values import Sources
 from inlaid.graph.ir import Expr, Function, Span
+from inlaid.records import dataclass
 from inlaid.types import DType, TensorType, Type
 
 if TYPE_CHECKING:

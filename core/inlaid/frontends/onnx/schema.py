@@ -6,12 +6,12 @@ ONNX Runtime rejects the same nodes. A schema is read once per operator of a mod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inlaid.errors import suggestion
 from inlaid.frontends.onnx.node import Node
 from inlaid.ops.container import NOTHING
+from inlaid.records import dataclass, field
 from inlaid.types import OptionalType, SequenceType, TensorType, Type
 
 if TYPE_CHECKING:

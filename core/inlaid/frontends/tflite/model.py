@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from inlaid.errors import ModelImportError
+from inlaid.records import dataclass, replace
 from inlaid.types import DType, TensorType, Type, dtype
 
 Array = np.ndarray[Any, Any]

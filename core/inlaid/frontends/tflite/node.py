@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsFloat
 
 import numpy as np
@@ -14,6 +13,7 @@ from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite.model import Quantisation, Tensor
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.fixed_point import scaled
+from inlaid.records import dataclass, field
 from inlaid.types import TensorType
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")

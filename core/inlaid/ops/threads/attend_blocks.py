@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.ops.define import widen, working_dtype
 from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, THREADS, THREADS_Y, Grid, truth
 from inlaid.ops.threads.scores import Attention, finite
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType

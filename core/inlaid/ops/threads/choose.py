@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.ops.threads.grid import LONG, Grid, first_where
 from inlaid.ops.threads.scan import Scan, emit_scan
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 

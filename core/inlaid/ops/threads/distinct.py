@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.ops.ordering import key_dtype, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.choose import PrefixCounts, prefix_sum
 from inlaid.ops.threads.grid import LONG, Grid, parallel_range, truth
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 

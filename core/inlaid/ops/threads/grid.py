@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype

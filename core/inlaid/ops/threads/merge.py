@@ -8,12 +8,12 @@ and only loads depend on data. Tiles are sorted in shared memory; further rounds
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, LONG, ONE, THREADS, Grid, parallel_rows, truth
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype

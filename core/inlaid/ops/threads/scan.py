@@ -7,11 +7,11 @@ the total to the next segment. Floating-point sums are reassociated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, THREADS, BlockScratch, BlockView, Grid, branch, parallel_range, truth
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType

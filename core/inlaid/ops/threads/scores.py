@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.ops.define import broadcast_read, working_dtype
 from inlaid.ops.threads.grid import LONG
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType
 

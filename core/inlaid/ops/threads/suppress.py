@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
@@ -13,6 +12,7 @@ from inlaid.ops.ordering import key_dtype, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.choose import prefix_sum
 from inlaid.ops.threads.grid import BLOCKS, LONG, THREADS, BlockScratch, Grid, first_where, parallel_range, truth
+from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 

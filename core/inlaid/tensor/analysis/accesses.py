@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from inlaid import arith
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, bitcast, const, fma, select
 from inlaid.types import DType, dtype

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.independence import check_independent
 from inlaid.tensor.primitives.place import failed, loop_of, loop_path

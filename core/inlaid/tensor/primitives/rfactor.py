@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import last_box, nest_of

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, semantic_access, writes
 from inlaid.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.types import DType, Layout
 

@@ -18,9 +18,9 @@ Ragan-Kelley et al., "Halide" (PLDI 2013), call a sliding window with folded sto
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from inlaid import arith
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError
 from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, plan_loop, window_of

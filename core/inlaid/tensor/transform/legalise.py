@@ -10,10 +10,9 @@ type has NaN, else the largest value, as in `ml_dtypes`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, binary, bitcast, cast, const, select
 from inlaid.tensor.transform.rewrite import Rewriter

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from inlaid import arith
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError, accesses
 

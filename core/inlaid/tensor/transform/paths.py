@@ -6,11 +6,11 @@ Loops are identified by their variables, each of which belongs to one loop of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from inlaid import arith
 from inlaid.names import unique
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, with_footprint
 from inlaid.tensor.transform.lower_blocks import bound_iters, guarded, joined, mapped

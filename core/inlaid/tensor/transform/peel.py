@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 
 from inlaid import arith
 from inlaid.arith import Analyzer
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import AnnotationKey
 from inlaid.tensor.transform.lower_blocks import truth

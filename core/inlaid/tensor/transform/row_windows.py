@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import product
 
 from inlaid import arith
 from inlaid.arith import Const, Var
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth

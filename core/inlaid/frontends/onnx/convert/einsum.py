@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
@@ -15,6 +14,7 @@ from inlaid.ops.elementwise import equal, mul, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import iota, reshape, transpose
+from inlaid.records import dataclass
 
 _TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
 

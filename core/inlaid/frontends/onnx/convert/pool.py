@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
@@ -15,6 +14,7 @@ from inlaid.ops.elementwise import abs, mul, pow
 from inlaid.ops.pool import AvgPoolAttrs, MaxPoolIndicesAttrs, PoolAttrs, avg_pool, max_pool, max_pool_indices
 from inlaid.ops.scatter import scatter_along_axis
 from inlaid.ops.shape import full, pad, reshape
+from inlaid.records import dataclass
 
 
 def _kernel(node: Node, rank: int) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from inlaid.frontends.onnx.convert.scores import transformed
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of
+from inlaid.records import dataclass
 
 COMPARISONS = ("<=", "<", ">=", ">", "==", "!=", "in")
 """Comparison operators, by their number in `nodes_modes`."""

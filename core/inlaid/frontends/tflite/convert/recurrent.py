@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, slice_axis
 from inlaid.ops.fixed_point import scaled
 from inlaid.ops.steps import States, run_steps
+from inlaid.records import dataclass
 
 SMALL = 1e-8
 """Epsilon that LiteRT adds to a variance."""

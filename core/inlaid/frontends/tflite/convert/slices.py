@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from inlaid import arith, ops
 from inlaid.arith import Dim
@@ -12,6 +11,7 @@ from inlaid.frontends.tflite.node import Converter, Node, tensor_type
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, expand_dims, join, reversed_axis, scalar, slice_axis, squeeze
 from inlaid.ops.shape import simple
+from inlaid.records import dataclass
 
 # --- slices -----------------------------------------------------------------------------------------------------------
 
