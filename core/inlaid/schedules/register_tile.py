@@ -12,6 +12,9 @@ PANEL_SHARE = 900 / 1024
 LONGEST_ROW = 8
 """Maximum vectors of columns in a tile of a single row: long contiguous reads, and additions in flight to hide their latency."""
 
+MANY = 32
+"""Vector registers from which strips of whole rows are as fast as code for each number of rows."""
+
 
 @dataclass(frozen=True)
 class Tile:

@@ -17,7 +17,7 @@ from inlaid.records import dataclass
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import Dot, dots_of, narrow_product
 from inlaid.schedules.matmul import between_prefetches
-from inlaid.schedules.register_tile import Tile
+from inlaid.schedules.register_tile import MANY, Tile
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
@@ -263,7 +263,7 @@ def _schedule(
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
     if symbolic:
-        s.annotate(rows_of_tiles, REMAINDERS.name, 1)
+        s.annotate(rows_of_tiles, REMAINDERS.name, int(context.capabilities.vector_registers < MANY))
     if context.threads != 1:
         s.parallel(places)
         for loops in ((c, own), (channel, made)):

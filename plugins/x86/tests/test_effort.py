@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inlaid.arith import Const, Var
+from inlaid.arith import Const, SizeVar, Var
 from inlaid.tensor import ir
 from inlaid.types import dtype
 from inlaid_x86.conversions import expand_conversions
@@ -29,6 +29,13 @@ def test_loops_of_vectors_are_explicit() -> None:
     assert is_explicit(program(loop(WIDE)))
     assert not is_explicit(program(loop(STORE)))
     assert not is_explicit(program(ir.Seq((loop(WIDE), loop(STORE)))))
+
+
+def test_short_remainders_are_explicit() -> None:
+    size = SizeVar("n")
+    assert is_explicit(program(ir.Seq((loop(WIDE), ir.For(Var("i"), size % 4, STORE)))))
+    assert not is_explicit(program(ir.Seq((loop(WIDE), ir.For(Var("i"), size % 16, STORE)))))
+    assert not is_explicit(program(ir.For(Var("i"), Const(3), STORE)))
 
 
 def test_loops_of_intrinsics_are_explicit_if_asked() -> None:

@@ -8,7 +8,7 @@ import pytest
 from inlaid import arith
 from inlaid.tensor import interp, ir
 from inlaid.tensor.transform.lower_blocks import check_registers, guarded, joined, simplify_program
-from inlaid.tensor.transform.peel import peel_loops
+from inlaid.tensor.transform.peel import REMAINDERS, peel_loops
 from inlaid.tensor.transform.strips import STRIP
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.types import dtype
@@ -17,8 +17,9 @@ N, DEPTH = arith.SizeVar("n"), 3
 INT = dtype("int32")
 
 
-def sums(size: int, dependent: bool = False) -> ir.LoopProgram:
-    """Sums of rows in tiles of a size, kept in registers. `dependent`: all rows of a tile add to one sum."""
+def sums(size: int, dependent: bool = False, whole: bool = False) -> ir.LoopProgram:
+    """Sums of rows in tiles of a size, kept in registers. `dependent`: all rows of a tile add to one sum. `whole`: strips may
+    compute rows that do not exist."""
     source, target = ir.Buffer("source", (N, DEPTH), INT), ir.Buffer("target", (N,), INT)
     total = ir.Buffer("total", (size,), INT, "register")
     tile, k, *rows = (arith.Var(name) for name in "tkabc")
@@ -35,14 +36,15 @@ def sums(size: int, dependent: bool = False) -> ir.LoopProgram:
     a, b, c = rows
     added = ir.load(total, (arith.Const(0) if dependent else b,)) + ir.load(source, (tile * size + b, k))
     body = joined(each(a, ir.const(0, "int32")), ir.For(k, arith.Const(DEPTH), each(b, added)), each(c, None))
-    loop = ir.For(tile, arith.ceildiv(N, size), ir.Alloc(total, body))
+    annotations = ((REMAINDERS.name, 0),) if whole else ()
+    loop = ir.For(tile, arith.ceildiv(N, size), ir.Alloc(total, body), annotations=annotations)
     return ir.LoopProgram("sums", (source,), (target,), loop)
 
 
-@pytest.mark.parametrize("dependent", [False, True])
+@pytest.mark.parametrize(("dependent", "whole"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("size", [STRIP, STRIP + 1, 2 * STRIP, 3 * STRIP + 2])
-def test_strips_compute_what_tiles_do(size: int, dependent: bool) -> None:
-    program = sums(size, dependent)
+def test_strips_compute_what_tiles_do(size: int, dependent: bool, whole: bool) -> None:
+    program = sums(size, dependent, whole)
     peeled = simplify_program(unroll_loops(peel_loops(program)))
     check_registers(peeled)
     shapes = [stmt.buffer.shape for stmt in ir.walk_stmts(peeled.body) if isinstance(stmt, ir.Alloc)]
@@ -53,3 +55,12 @@ def test_strips_compute_what_tiles_do(size: int, dependent: bool) -> None:
         np.testing.assert_array_equal(found, wanted)
         if not dependent:
             np.testing.assert_array_equal(found, data.sum(axis=1))
+
+
+def test_whole_strips_guard_only_results() -> None:
+    """A strip that may compute rows that do not exist has guards only where it stores to a parameter."""
+    peeled = simplify_program(unroll_loops(peel_loops(sums(3 * STRIP, whole=True))))
+    (strip,) = (stmt for stmt in ir.walk_stmts(peeled.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.shape == (STRIP,))
+    guards = [stmt for stmt in ir.walk_stmts(strip) if isinstance(stmt, ir.If)]
+    assert len(guards) == STRIP - 1
+    assert all(isinstance(guard.then, ir.Store) and guard.then.buffer.name == "target" for guard in guards)

@@ -57,7 +57,7 @@ def test_copies_have_the_values_of_their_iterations(place: arith.Expr, other: ar
 
 
 def test_kept_loops() -> None:
-    """Loops stay whose variables occur only in indices, as terms of sums, and that are beside no condition."""
+    """Loops stay whose variables occur only in indices, as terms of sums, and that are beside no guard in the same scope."""
     target, source = ir.Buffer("target", (1000,), FLOAT), ir.Buffer("source", (1000,), FLOAT)
 
     def stays(place: arith.Expr, value: ir.Expr, guard: bool = False) -> bool:
@@ -73,4 +73,11 @@ def test_kept_loops() -> None:
     assert not stays((OUTER + ROW) // 2, loaded)
     assert not stays(ROW, ir.load(source, (OUTER * ROW,)))
     assert not stays(ROW, ir.as_expr(ROW, FLOAT))
+    bound = ir.Let(
+        arith.Var("end"),
+        ir.as_expr(OUTER),
+        ir.For(ROW, arith.Const(3), ir.Store(target, (ROW,), loaded), ir.ForKind.UNROLLED),
+    )
+    program = ir.LoopProgram("p", (), (target,), ir.If(truth(arith.compare("<", OUTER, 2)), bound))
+    assert any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(unroll_loops(program, keep=True).body))
     assert not stays(ir.checked(ir.cast(ir.load(source, (ROW,)), "int64"), 0, 9), loaded)

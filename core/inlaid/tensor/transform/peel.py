@@ -18,10 +18,10 @@ from inlaid.types import dtype
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
 """Annotates a loop over tiles of unrolled rows or vectors. Each possible remainder then gets specialised code without bounds
-checks. The value is the number of elements per row or vector."""
+checks. The value is the number of elements per row or vector; 0 for long loops, whose remainder may be computed in strips of whole
+rows, with one code for all numbers of rows that exist."""
 _LONGEST = 2 * STRIP - 1
-"""Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code; all remainders
-of a tile of 12 rows take 66."""
+"""Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code."""
 _SHARES = 64
 """Iterations of a parallel loop below which the last one stays in it, as another branch: it may be all of a thread's work."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
@@ -261,8 +261,7 @@ def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.E
     if len(found) == 1:
         tail = _strips(loop, found[0], limits, last, ranges, unit)
         if tail is None and unit:
-            left = arith.simplify(found[0].limit - start * found[0].size)
-            tail = _remainders(loop, found[0], limits, loop.body, left, unit, last, ranges)
+            tail = _remainders(loop, found[0], limits, unit, last, ranges)
     if tail is None:
         tail = _peel(Rewriter(last).stmt(loop.body), ranges)
     return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), _bound(start, whole, tail))))
@@ -284,21 +283,12 @@ def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable
 
 
 def _remainders(
-    loop: ir.For,
-    pieces: _Pieces,
-    limits: _Limits,
-    body: ir.Stmt,
-    left: arith.Expr,
-    unit: int,
-    last: Mapping[arith.Expr, arith.Expr],
-    ranges: Ranges,
-    most: int | None = None,
+    loop: ir.For, pieces: _Pieces, limits: _Limits, unit: int, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges
 ) -> ir.Stmt:
-    """Build specialised code for each possible number of remaining rows or vectors, of `unit` elements each. `left` is the number
-    of remaining elements; `most` is the largest number with specialised code (default: all numbers below a whole piece)."""
+    """Build specialised code for each possible number of remaining rows or vectors, of `unit` elements each."""
     read, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
-    for end in range(most or pieces.size - (unit == 1), 0, -unit):
+    for end in range(pieces.size - (unit == 1), 0, -unit):
 
         def among(part: arith.Expr, known: Ranges, end: int = end) -> arith.Expr:
             own = read(part, known)
@@ -309,10 +299,10 @@ def _remainders(
             some = arith.logical_or(arith.compare("<", own.rest, end - unit), part)
             return arith.logical_and(arith.compare("<", own.rest, end), some)
 
-        some = _peel(Rewriter(last).stmt(_without(body, among, ranges)), ranges)
+        some = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
         tail = some if tail is None else ir.If(truth(arith.compare("<=", count, end)), some, tail)
     assert tail is not None
-    return _bound(count, left, tail)
+    return _bound(count, arith.simplify(pieces.limit - last[loop.var] * pieces.size), tail)
 
 
 def _strips(
@@ -321,7 +311,7 @@ def _strips(
     """Build the partial last piece as a loop over strips of its rows. None if its rows are not unrolled loops, or too few.
 
     With specialised code for each remainder (`REMAINDERS`), the last strip has up to `_LONGEST` rows, since strips of one or two
-    rows would underuse the processor. Larger remainders have no specialised code.
+    rows would underuse the processor.
     """
 
     def tests_row(condition: arith.Expr, row: arith.Var) -> bool:
@@ -334,26 +324,37 @@ def _strips(
         if isinstance(inner, ir.For) and inner.kind is ir.ForKind.UNROLLED and inner.extent == arith.Const(pieces.size)
         if any(tests_row(part, inner.var) for part, _ in _conditions(inner, {}))
     )
-    number = arith.Var(f"{loop.var.name}_s")
-    longest = _LONGEST if unit else STRIP
-    if not rows or pieces.size - bool(unit) <= longest:
+    if not rows or pieces.size <= STRIP:
         return None
-    strip = in_strips(loop.body, rows, number, tests_row, longest)
-    if strip is None:
-        return None
+    number, final = arith.Var(f"{loop.var.name}_s"), arith.Var(f"{loop.var.name}_last")
+    longest = min(_LONGEST, pieces.size - 1) if unit else STRIP
     left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
     # A piece is a few strips, which bounds the extent of the loop.
     count = arith.maximum(left // STRIP, 1) if unit else arith.ceildiv(left, STRIP)
-    count = arith.simplify(arith.minimum(count, -((1 - pieces.size) // STRIP)))
-    inside: Ranges = {**ranges, number: (0, arith.unwrap(count - 1))}
-    if unit:
-        left = arith.simplify(left - number * STRIP)
-        rows_here = arith.select(arith.compare("<=", left, longest), left, STRIP)
-        shifted = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
-        return ir.For(number, count, _remainders(loop, shifted, _Limits(loop), strip, rows_here, unit, last, inside, longest))
-    # The first row of a strip always exists; testing it once makes that known to the code inside.
-    first = arith.compare("<", last[loop.var] * pieces.size + number * STRIP, pieces.limit)
-    return ir.For(number, count, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
+    most = 1 if longest == pieces.size - 1 else -((1 - pieces.size) // STRIP)
+    count = arith.simplify(arith.minimum(count, most))
+    left = arith.simplify(left - number * STRIP)
+    here = arith.select(arith.compare("<=", left, longest), left, STRIP) if unit else arith.minimum(left, STRIP)
+    shifted = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
+    inside: Ranges = {**ranges, number: (0, arith.unwrap(count - 1)), final: (0, longest - 1)}
+    read, tail = _reader(loop, [shifted], _Limits(loop)), None
+    sizes = tuple(range(longest, 0, -1)) if unit else (STRIP,)
+    for size, fewer in zip(sizes, (*sizes[1:], 0), strict=True):
+
+        def among(part: arith.Expr, known: Ranges, size: int = size, fewer: int = fewer) -> arith.Expr | None:
+            own = read(part, known)
+            if own is None or size == fewer + 1:
+                return part if own is None else None
+            return arith.logical_or(arith.compare("<=", own.rest, fewer), part)
+
+        strip = in_strips(loop.body, rows, number, tests_row, size, final if unit == 0 else None)
+        if strip is None:
+            return None
+        some = _peel(Rewriter(last).stmt(_without(strip, among, inside)), inside)
+        tail = some if tail is None else ir.If(truth(arith.compare("<", final, size)), some, tail)
+    assert tail is not None
+    end = arith.simplify(arith.minimum(arith.maximum(here - 1, 0), longest - 1))
+    return ir.For(number, count, _bound(final, end, tail))
 
 
 def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.For:

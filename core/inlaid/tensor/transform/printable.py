@@ -10,19 +10,27 @@ from inlaid.tensor import ir
 
 def printable_loops(stmt: ir.Stmt) -> Iterator[ir.For]:
     """Find the unrolled loops that a code generator can print iteration by iteration: they only store elements, and their variables
-    occur only in indices that `separate` can separate, along axes of static strides. Loops beside an `If` are excluded, since
-    `nest_guards` rearranges their copies."""
-    beside = any(isinstance(node, ir.If) for node in ir.walk_stmts(stmt))
-    stack = [stmt]
-    while stack:
-        node = stack.pop()
-        kind = node.kind if isinstance(node, ir.For) else None
-        if isinstance(node, ir.For) and kind is ir.ForKind.UNROLLED and not beside and _is_printable(node):
-            yield node
-        if isinstance(node, ir.For) and kind not in (ir.ForKind.UNROLLED, ir.ForKind.VECTORIZED):
-            yield from printable_loops(node.body)
-        elif kind is not ir.ForKind.VECTORIZED:
-            stack += ir.substatements(node)
+    occur only in indices that `separate` can separate, along axes of static strides. Loops beside a guard are excluded, since
+    `nest_guards` rearranges their copies. It never moves copies out of a loop, a binding, or a branch that has an `else`."""
+    scopes = [stmt]
+    while scopes:
+        stack, unrolled, guarded = [scopes.pop()], [], False
+        while stack:
+            match stack.pop():
+                case ir.For(kind=ir.ForKind.UNROLLED) as loop:
+                    unrolled.append(loop)
+                    stack.append(loop.body)
+                case ir.For(kind=ir.ForKind.VECTORIZED, body=body):
+                    guarded = guarded or any(isinstance(node, ir.If) for node in ir.walk_stmts(body))
+                case ir.If(then=then, otherwise=None):
+                    guarded = True
+                    stack.append(then)
+                case ir.Seq(stmts=stmts):
+                    stack += stmts
+                case node:
+                    scopes += ir.substatements(node)
+        if not guarded:
+            yield from filter(_is_printable, unrolled)
 
 
 def _is_printable(loop: ir.For) -> bool:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 
 from inlaid import arith
 from inlaid.arith import Var
+from inlaid.records import replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.transform.compact import compact
-from inlaid.tensor.transform.lower_blocks import conjuncts
+from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
 
 STRIP = 4
-"""Rows per strip. Specialised loops for 1, 2, 3 and 4 rows take ten rows of code."""
+"""Rows per strip."""
 
 
 def in_strips(
-    tile: ir.Stmt, rows: frozenset[Var], strip: Var, tests_row: Callable[[arith.Expr, Var], bool], size: int = STRIP
+    tile: ir.Stmt, rows: frozenset[Var], strip: Var, tests_row: Callable[[arith.Expr, Var], bool], size: int, last: Var | None
 ) -> ir.Stmt | None:
     """Shrink a tile of unrolled rows, only the first few of which exist, to one strip of its rows:
 
@@ -26,11 +28,14 @@ def in_strips(
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
     `rows` are the variables of the loops over rows; `tests_row` returns whether a condition tests that a row exists; `size` is the
-    number of rows of the longest strip, if the last strip is longer than the others. None if rows depend on each other, or if a row
-    that does not exist has effects.
+    number of rows to shrink to. None if rows depend on each other, or if a row that does not exist has effects. `last`: the number
+    of the strip's last row that exists. Stores to local buffers then need no guards: rows that do not exist repeat that one.
     """
-    if not _Rows(tile, rows, tests_row).independent(tile):
+    checked = _Rows(tile, rows, tests_row)
+    if not checked.independent(tile):
         return None
+    near = {} if last is None else {row: Var(f"{row.name}_near") for row in rows}
+    tile = tile if last is None else checked.without_guards(tile, near)
 
     def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.For) and stmt.var in rows:
@@ -38,6 +43,7 @@ def in_strips(
         return None
 
     places: dict[arith.Expr, arith.Expr] = {row: strip * STRIP + row for row in rows}
+    places |= {other: strip * STRIP + arith.minimum(row, last) for row, other in near.items() if last is not None}
     return compact(Rewriter(places, stmt=shortened).stmt(tile))
 
 
@@ -68,6 +74,18 @@ class _Rows:
             self.independent(inner, row, exists) for inner in ir.substatements(stmt)
         )
 
+    def without_guards(self, stmt: ir.Stmt, near: Mapping[Var, Var], row: Var | None = None) -> ir.Stmt:
+        """Drop the guards of stores to local buffers, which then read row `near[row]` of other buffers."""
+        match stmt:
+            case ir.For(var=var) if var in self._rows:
+                row = var
+            case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None) if row is not None:
+                kept: list[arith.Expr] = [part for part in conjuncts(condition) if not self._tests_row(part, row)]
+                stores = [node for node in ir.walk_stmts(then) if not isinstance(node, (ir.For, ir.Seq, ir.If))]
+                if all(isinstance(node, ir.Store) and node.buffer in self._local for node in stores):
+                    return _Near(near, row, self._axes).stmt(guarded(then, reduce(arith.logical_and, kept, arith.wrap(1))))
+        return mapped(stmt, lambda inner: self.without_guards(inner, near, row))
+
     def _allowed(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], written: bool, row: Var | None, exists: bool) -> bool:
         if buffer not in self._local:
             # Earlier strips may have stored elements that this one reads.
@@ -76,6 +94,20 @@ class _Rows:
         if axis is None and ((written and row is not None) or any(not self._rows.isdisjoint(arith.free_vars(i)) for i in indices)):
             return False
         return self._axes.setdefault(buffer, axis) == axis
+
+
+class _Near(Rewriter):
+    """Replaces a row by another one, except in accesses to local buffers, whose axes of rows are `axes`."""
+
+    def __init__(self, near: Mapping[Var, Var], row: Var, axes: Mapping[ir.Buffer, int | None]) -> None:
+        def own(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+            return tuple(row if axis == axes.get(buffer) else index for axis, index in enumerate(indices))
+
+        super().__init__(
+            {row: near[row]},
+            expr=lambda node: ir.load(node.buffer, own(node.buffer, node.indices)) if isinstance(node, ir.Load) else None,
+            stmt=lambda node: replace(node, indices=own(node.buffer, node.indices)) if isinstance(node, ir.Store) else None,
+        )
 
 
 def _accesses(stmt: ir.Stmt) -> list[_Access]:

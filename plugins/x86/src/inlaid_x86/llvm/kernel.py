@@ -27,6 +27,8 @@ from inlaid_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
 """Maximum bytes of a local buffer on the stack."""
+SHORT = 4
+"""Maximum iterations of a loop of symbolic extent that LLVM need not vectorise: the remainder of a loop over vectors."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,18 @@ def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
     tensor = tensor and not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope not in ("", "register") for stmt in stmts)
     return not any(
         isinstance(loop, ir.While)
-        or (isinstance(loop, ir.For) and loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) and _is_scalar(loop.body, tensor))
+        or (isinstance(loop, ir.For) and loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) and _is_scalar(loop, tensor))
         for loop in stmts
     )
 
 
-def _is_scalar(body: ir.Stmt, tensor: bool) -> bool:
-    """Test whether a loop is innermost; with `tensor`, whether it also stores elements."""
-    inside = list(ir.walk_stmts(body))
-    return not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in inside) and not (
-        tensor and not any(isinstance(stmt, ir.Store) for stmt in inside)
-    )
+def _is_scalar(loop: ir.For, tensor: bool) -> bool:
+    """Test whether a loop is innermost and not `SHORT`; with `tensor`, whether it also stores elements."""
+    inside, most = list(ir.walk_stmts(loop.body)), arith.bounds(loop.extent)[1]
+    if most is not None and most <= SHORT and not isinstance(loop.extent, arith.Const):
+        return False
+    innermost = not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in inside)
+    return innermost and not (tensor and not any(isinstance(stmt, ir.Store) for stmt in inside))
 
 
 def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
