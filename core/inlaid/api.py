@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from inlaid.cache import caches
+from inlaid.collector import rare_collections
 from inlaid.errors import DefaultTargetWarning, InputError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
@@ -102,18 +103,19 @@ def compile(
     if isinstance(donate, str):
         raise InputError(f"donate must be a sequence of input names, got {donate!r}", remedy=f"give [{donate!r}]")
     settings = Settings(fusion, precision, placement, read_lock(lock), donate=tuple(donate))
-    if isinstance(model, (str, Path)):
-        found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
-        if progress is not None:
-            progress("load", 0, 0)
-        return _loaded(found.package, devices)
-    from inlaid.driver import compile_module
+    with rare_collections():
+        if isinstance(model, (str, Path)):
+            found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
+            if progress is not None:
+                progress("load", 0, 0)
+            return _loaded(found.package, devices)
+        from inlaid.driver import compile_module
 
-    module, chosen = _module(model, dims), _targets(targets)
-    report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, chosen, progress)
-    executable = compile_module(module, chosen, progress=report, settings=settings, keep=cache, devices=devices)
-    report.finish(executable.regions)
-    return executable
+        module, chosen = _module(model, dims), _targets(targets)
+        report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, chosen, progress)
+        executable = compile_module(module, chosen, progress=report, settings=settings, keep=cache, devices=devices)
+        report.finish(executable.regions)
+        return executable
 
 
 def build(
