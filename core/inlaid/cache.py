@@ -33,7 +33,7 @@ HASH_BYTES = 1 << 18
 SETTLED_NS = 2_000_000_000
 """Age in nanoseconds from which the times of a file identify its content. A younger file can change again without a new time."""
 
-_PIECE = 1 << 22
+_HASHED_BYTES = 1 << 22
 """Bytes of a file that are hashed at a time. Each piece waits for the interpreter lock, if other threads hold it."""
 _MAGIC = b"inlaid-1\n"
 _DIGEST = 32
@@ -272,7 +272,7 @@ class Caches:
     objects
         Object code, by a hash of its source: many small values.
     models
-        Keys of packages, by a hash of the model, options and compiler.
+        Facts about packages, by a hash of the model, options and compiler; empty records, by the same without the model's content.
     packages
         Package files, by the keys of `models`.
     hashes
@@ -347,7 +347,7 @@ def file_digest(path: Path) -> str | None:
     found = hashlib.sha256()
     try:
         # Not from the heap: after freeing a block of this size, glibc no longer returns weights of that size to the system.
-        with open(path, "rb", buffering=0) as file, mmap.mmap(-1, _PIECE) as buffer, memoryview(buffer) as piece:
+        with open(path, "rb", buffering=0) as file, mmap.mmap(-1, _HASHED_BYTES) as buffer, memoryview(buffer) as piece:
             while size := file.readinto(piece):
                 found.update(piece[:size])
     except OSError:

@@ -15,7 +15,7 @@ def usable_cores() -> int:
 
 
 def in_threads(work: Callable[..., object], *arguments: Iterable[Any]) -> None:
-    """Call `work` with arguments from each iterable, by one thread per usable core. Raises the first error."""
+    """Call `work` with one argument from each iterable at a time, in one thread per usable core. Raises the first error."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(usable_cores()) as pool:
@@ -23,10 +23,17 @@ def in_threads(work: Callable[..., object], *arguments: Iterable[Any]) -> None:
 
 
 def in_background(work: Callable[[], T]) -> Callable[[], T]:
-    """Start work in a thread. Returns a function that waits for the result, or raises the error."""
-    from concurrent.futures import ThreadPoolExecutor
+    """Start work in a thread, which ends with the process. Returns a function that waits for the result, or raises the error."""
+    import threading
+    from concurrent.futures import Future
 
-    pool = ThreadPoolExecutor(1)
-    result = pool.submit(work)
-    pool.shutdown(wait=False)
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
     return result.result

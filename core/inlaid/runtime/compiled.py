@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 ARITHMETIC = ("numpy", "ml_dtypes")
 """Distributions that evaluate constants."""
 
-_PIECE = 1 << 20
+_COPIED_BYTES = 1 << 20
 """Bytes that are copied at a time. A write of the whole mapping, whose pages may not be present, takes twice as long."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes. `outline` is a key of all except
-    the content of the file; `content` returns the hash of the content, or None if the file cannot be read."""
+    """Source of a package: the model file, and the cache key. `stamp` changes if the file changes. `lookup_key` is a key of all
+    except the content of the file; `content` returns the hash of the content, or None if the file cannot be read."""
 
     model: Path
-    outline: str
+    lookup_key: str
     stamp: tuple[int, ...]
     content: Callable[[], str | None]
 
@@ -49,7 +49,7 @@ class Recipe:
     def key(self) -> str | None:
         """The cache key; None if the file cannot be read. Waits until the file is hashed."""
         content = self.content()
-        return None if content is None else digest(self.outline, content)
+        return None if content is None else digest(self.lookup_key, content)
 
 
 class RegionFacts(NamedTuple):
@@ -74,8 +74,8 @@ class Kept:
         check_output(path)
         try:
             with replacing(path) as file:
-                for start in range(0, len(self.content), _PIECE):
-                    file.write(self.content[start : start + _PIECE])
+                for start in range(0, len(self.content), _COPIED_BYTES):
+                    file.write(self.content[start : start + _COPIED_BYTES])
         except OSError as error:
             raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -99,14 +99,14 @@ def recipe(
         "targets": [(str(target), registry.surroundings(target)) for target in resolved],
         "libraries": _libraries(registry),
     }
-    outline = digest(model.name, str(stamp[1]), sources, json.dumps(request, sort_keys=True))
+    lookup_key = digest(model.name, str(stamp[1]), sources, json.dumps(request, sort_keys=True))
     hashed = functools.cache(functools.partial(Hashes(caches.hashes).file, model))
-    return Recipe(model, outline, stamp, in_background(hashed) if caches.models.get(outline) is None else hashed)
+    return Recipe(model, lookup_key, stamp, in_background(hashed) if caches.models.get(lookup_key) is None else hashed)
 
 
 def find(made: Recipe, caches: Caches) -> Kept | None:
     """Return the cached package of a recipe; None if it is missing or damaged."""
-    if caches.models.get(made.outline) is None or (key := made.key) is None:
+    if caches.models.get(made.lookup_key) is None or (key := made.key) is None:
         return None
     record, path = caches.models.get(key), caches.packages.find(key)
     if record is None or path is None:
@@ -142,7 +142,7 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
     regions = facts_of(package)
     facts = {"files": hashes, "checksums": _checksums(content), "weight_bytes": package.weight_bytes, "regions": regions}
     caches.models.put(key, json.dumps(facts).encode())
-    caches.models.put(made.outline, b"")
+    caches.models.put(made.lookup_key, b"")
     return Kept(path, content, package.weight_bytes, regions)
 
 
@@ -182,7 +182,7 @@ def _beside(model: Path, location: str, caches: Caches) -> str | None:
 
 def _stamp(file: Path) -> tuple[int, ...]:
     status = os.stat(file)
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _libraries(registry: PluginRegistry) -> list[str]:
