@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict
 from typing import Any, ClassVar, get_type_hints
@@ -60,6 +61,42 @@ def test_a_record_is_a_frozen_dataclass(maker: Callable[..., Any], slots: bool) 
             change()
     with pytest.raises(TypeError, match="name"):
         kind()
+
+
+@MAKERS
+@SLOTS
+def test_what_a_class_defines_stays(maker: Callable[..., Any], slots: bool) -> None:
+    @maker(frozen=True, slots=slots)
+    class Own:
+        """Has methods of its own, and a default that is no parameter."""
+
+        size: int
+        kind: str = records.field(default="own", init=False)
+
+        def __init__(self, text: str) -> None:
+            object.__setattr__(self, "size", len(text))
+            object.__setattr__(self, "kind", "text")
+
+        def __repr__(self) -> str:
+            return "Own()"
+
+    @maker(frozen=True, slots=slots)
+    class Fixed:
+        """Has a default that is no parameter."""
+
+        size: int
+        kind: str = records.field(default="fixed", init=False)
+
+    assert (repr(Own("abc")), Own("abc").size, Own("abc").kind) == ("Own()", 3, "text")
+    assert Fixed(3).kind == "fixed" and Fixed(3) == Fixed(3)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace exists from Python 3.13")
+@MAKERS
+@SLOTS
+def test_copies_with_changes(maker: Callable[..., Any], slots: bool) -> None:
+    kind = classes(maker, slots)
+    assert copy.replace(kind("a"), size=5) == kind("a", 5)  # type: ignore[attr-defined] # of Python 3.13
 
 
 @MAKERS
