@@ -30,7 +30,7 @@ from inlaid.schedules.direct_conv import (
     stream_weights,
 )
 from inlaid.schedules.flat_conv import DEEP, STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
-from inlaid.schedules.register_tile import MANY, fits, seconds, steps
+from inlaid.schedules.register_tile import WHOLE_STRIP_REGISTERS, fits, seconds, steps
 from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
@@ -222,8 +222,8 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     blocks = c = nest.channels
     if c is not None and plan.run >= LEAST_RUN:
         blocks, c = s.split(c, (None, plan.run))
-    symbolic = not is_static(conv.program)
-    if nest.rows is not None and (cut or (symbolic and context.threads == 1 and context.capabilities.vector_registers >= MANY)):
+    many = context.capabilities.vector_registers >= WHOLE_STRIP_REGISTERS
+    if nest.rows is not None and (cut or (many and context.threads == 1 and not is_static(conv.program))):
         s.annotate(nest.rows, REMAINDERS.name, int(cut))
     outer = present(blocks, *nest.taps)
     s.reorder(*dict.fromkeys((*outer, *present(c), *nest.pixels, nest.vector, nest.lane)))

@@ -12,7 +12,7 @@ PANEL_SHARE = 900 / 1024
 LONGEST_ROW = 8
 """Maximum vectors of columns in a tile of a single row: long contiguous reads, and additions in flight to hide their latency."""
 
-MANY = 32
+WHOLE_STRIP_REGISTERS = 32
 """Vector registers from which strips of whole rows are as fast as code for each number of rows."""
 
 

@@ -17,7 +17,7 @@ from inlaid.records import dataclass
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import Dot, dots_of, narrow_product
 from inlaid.schedules.matmul import between_prefetches
-from inlaid.schedules.register_tile import MANY, Tile
+from inlaid.schedules.register_tile import WHOLE_STRIP_REGISTERS, Tile
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
@@ -116,8 +116,8 @@ def winograd_plans(
         if weights + held > core.l2_bytes:
             multiplied = max(multiplied, weights / core.llc_rate * -(-count // stripe))
         spilt = 2 * between * count / core.llc_rate if held > core.l2_bytes else 0
-        every = arith.size_hint(batch) * (multiplied + transforms + spilt)
-        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, every, dot))
+        cycles_of_all = arith.size_hint(batch) * (multiplied + transforms + spilt)
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, cycles_of_all, dot))
     return plans
 
 
@@ -263,7 +263,8 @@ def _schedule(
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
     if symbolic:
-        s.annotate(rows_of_tiles, REMAINDERS.name, int(context.capabilities.vector_registers < MANY))
+        whole = plan.dot is None and context.capabilities.vector_registers >= WHOLE_STRIP_REGISTERS
+        s.annotate(rows_of_tiles, REMAINDERS.name, 0 if whole else 1)
     if context.threads != 1:
         s.parallel(places)
         for loops in ((c, own), (channel, made)):

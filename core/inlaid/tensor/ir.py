@@ -244,7 +244,7 @@ MATH = (
     "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt", "scalb", "flush",
 )  # fmt: skip
 """Names of functions. `scalb(x, n)` is x * 2 ** n, rounded once, for |x| in [1/4, 4] and integral n with 2 ** (n / 2) normal.
-`flush(x)` is x, or, if a target saves instructions by it, a zero of the sign of x where x is denormal."""
+`flush(x)` is x; a target may flush a denormal x to a zero of the same sign."""
 
 
 def const(value: float | int | bool, of: str | DType) -> Const:

@@ -38,6 +38,11 @@ def test_short_remainders_are_explicit() -> None:
     assert not is_explicit(program(ir.For(Var("i"), Const(3), STORE)))
 
 
+def test_short_loops_that_are_no_remainders_are_not_explicit() -> None:
+    short = ir.For(Var("j"), SizeVar("batch", 1, 4), STORE)
+    assert not is_explicit(program(ir.For(Var("i"), Const(16), short)))
+
+
 def test_loops_of_intrinsics_are_explicit_if_asked() -> None:
     assert is_explicit(program(loop(DOT)), tensor=True)
     assert not is_explicit(program(loop(DOT)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ import inlaid
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.graph.ir import constant, function, var
+from inlaid.ops.winograd import transform_weights, winograd_conv
 from inlaid.types import TensorType
 
 
@@ -63,6 +65,23 @@ def test_bfloat16(threads: int, channels: int, outputs: int, height: int, width:
         wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True), 0)
         tolerance = 0 if w is whole[1] else 3 * np.sqrt(2 / 3) * 2**-8 * np.abs(wanted).max()
         np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1)])
+def test_bfloat16_tiles_of_symbolic_sizes(cpu: str, threads: int) -> None:
+    """Exact for small integers and weights that are multiples of four, also without instructions for bfloat16."""
+    rng = np.random.default_rng(0)
+    w = 4 * rng.integers(-4, 5, (64, 32, 3, 3))
+    tiled = constant(transform_weights(w.astype(ml_dtypes.bfloat16), 2))
+    x = var("x", TensorType((SizeVar("batch"), 32, SizeVar("height"), SizeVar("width")), "bfloat16"))
+    unit = function([x], winograd_conv(x, tiled, pads=(1, 1, 1, 1), tile=2, halves=False))
+    executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
+    for batch, height, width in [(1, 1, 1), (2, 3, 2), (1, 28, 28), (3, 5, 9), (1, 7, 31), (0, 3, 3)]:
+        data = rng.integers(-8, 9, (batch, 32, height, width))
+        (found,) = executable.run({"x": data.astype(ml_dtypes.bfloat16)}).values()
+        padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        np.testing.assert_array_equal(found, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True))
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 0)])

@@ -17,12 +17,12 @@ N, DEPTH = arith.SizeVar("n"), 3
 INT = dtype("int32")
 
 
-def sums(size: int, dependent: bool = False, whole: bool = False) -> ir.LoopProgram:
+def sums(size: int, dependent: bool = False, whole: bool = False, bound: bool = False) -> ir.LoopProgram:
     """Sums of rows in tiles of a size, kept in registers. `dependent`: all rows of a tile add to one sum. `whole`: strips may
-    compute rows that do not exist."""
+    compute rows that do not exist. `bound`: the place of a row is a variable."""
     source, target = ir.Buffer("source", (N, DEPTH), INT), ir.Buffer("target", (N,), INT)
     total = ir.Buffer("total", (size,), INT, "register")
-    tile, k, *rows = (arith.Var(name) for name in "tkabc")
+    tile, k, near, *rows = (arith.Var(name) for name in "tknabc")
 
     def each(row: arith.Var, value: ir.Expr | None) -> ir.Stmt:
         index = arith.Const(0) if dependent else row
@@ -31,10 +31,13 @@ def sums(size: int, dependent: bool = False, whole: bool = False) -> ir.LoopProg
             store = ir.Store(target, (place,), ir.load(total, (index,)))
         else:
             store = ir.Store(total, (index,), value)
-        return ir.For(row, arith.Const(size), guarded(store, arith.compare("<", place, N)), ir.ForKind.UNROLLED)
+        body = guarded(store, arith.compare("<", place, N))
+        if bound:
+            body = ir.Let(near, ir.Index(dtype("int64"), place), body)
+        return ir.For(row, arith.Const(size), body, ir.ForKind.UNROLLED)
 
     a, b, c = rows
-    added = ir.load(total, (arith.Const(0) if dependent else b,)) + ir.load(source, (tile * size + b, k))
+    added = ir.load(total, (arith.Const(0) if dependent else b,)) + ir.load(source, (near if bound else tile * size + b, k))
     body = joined(each(a, ir.const(0, "int32")), ir.For(k, arith.Const(DEPTH), each(b, added)), each(c, None))
     annotations = ((REMAINDERS.name, 0),) if whole else ()
     loop = ir.For(tile, arith.ceildiv(N, size), ir.Alloc(total, body), annotations=annotations)
@@ -55,6 +58,15 @@ def test_strips_compute_what_tiles_do(size: int, dependent: bool, whole: bool) -
         np.testing.assert_array_equal(found, wanted)
         if not dependent:
             np.testing.assert_array_equal(found, data.sum(axis=1))
+
+
+def test_whole_strips_read_no_rows_that_do_not_exist() -> None:
+    """Also if the place of a row is bound to a variable outside of the guard."""
+    program = sums(3 * STRIP, whole=True, bound=True)
+    peeled = simplify_program(unroll_loops(peel_loops(program)))
+    for n in (1, STRIP - 1, STRIP + 1, 3 * STRIP - 1):
+        data = np.arange(n * DEPTH, dtype=np.int32).reshape(n, DEPTH)
+        np.testing.assert_array_equal(interp.run(peeled, [data])[0], data.sum(axis=1))
 
 
 def test_whole_strips_guard_only_results() -> None:

@@ -18,8 +18,8 @@ from inlaid.types import dtype
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
 """Annotates a loop over tiles of unrolled rows or vectors. Each possible remainder then gets specialised code without bounds
-checks. The value is the number of elements per row or vector; 0 for long loops, whose remainder may be computed in strips of whole
-rows, with one code for all numbers of rows that exist."""
+checks. The value is the number of elements per row or vector; 0: the remainder runs in strips of `STRIP` rows that share one code;
+rows beyond the end repeat the last row, and their results are not stored."""
 _LONGEST = 2 * STRIP - 1
 """Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code."""
 _SHARES = 64

@@ -28,8 +28,9 @@ def in_strips(
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
     `rows` are the variables of the loops over rows; `tests_row` returns whether a condition tests that a row exists; `size` is the
-    number of rows to shrink to. None if rows depend on each other, or if a row that does not exist has effects. `last`: the number
-    of the strip's last row that exists. Stores to local buffers then need no guards: rows that do not exist repeat that one.
+    number of rows to shrink to. Returns None if rows depend on each other, or if a row that does not exist has effects. `last` is a
+    variable with the index, in the strip, of its last existing row. Guards of stores to local buffers are then dropped: rows beyond
+    `last` read the operands of row `last`.
     """
     checked = _Rows(tile, rows, tests_row)
     if not checked.independent(tile):
@@ -77,7 +78,9 @@ class _Rows:
     def without_guards(self, stmt: ir.Stmt, near: Mapping[Var, Var], row: Var | None = None) -> ir.Stmt:
         """Drop the guards of stores to local buffers, which then read row `near[row]` of other buffers."""
         match stmt:
-            case ir.For(var=var) if var in self._rows:
+            case ir.For(var=var, body=body) if var in self._rows:
+                if any(isinstance(node, ir.Let) for node in ir.walk_stmts(body)):
+                    return stmt  # its value may depend on the row
                 row = var
             case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None) if row is not None:
                 kept: list[arith.Expr] = [part for part in conjuncts(condition) if not self._tests_row(part, row)]

@@ -28,7 +28,7 @@ from inlaid_x86.llvm.values import Value, memory_type
 STACK_LIMIT = 1 << 16
 """Maximum bytes of a local buffer on the stack."""
 SHORT = 4
-"""Maximum iterations of a loop of symbolic extent that LLVM need not vectorise: the remainder of a loop over vectors."""
+"""Maximum iterations of the remainder of a loop over vectors that LLVM need not vectorise."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
 
 def _is_scalar(loop: ir.For, tensor: bool) -> bool:
     """Test whether a loop is innermost and not `SHORT`; with `tensor`, whether it also stores elements."""
-    inside, most = list(ir.walk_stmts(loop.body)), arith.bounds(loop.extent)[1]
-    if most is not None and most <= SHORT and not isinstance(loop.extent, arith.Const):
+    if isinstance(loop.extent, arith.FloorMod) and (most := arith.bounds(loop.extent)[1]) is not None and most <= SHORT:
         return False
+    inside = list(ir.walk_stmts(loop.body))
     innermost = not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in inside)
     return innermost and not (tensor and not any(isinstance(stmt, ir.Store) for stmt in inside))
 
