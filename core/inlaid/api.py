@@ -97,6 +97,8 @@ def compile(
     devices
         Device numbers by target kind or target, as for `inlaid.runtime.load`.
 
+    While a model compiles, the garbage collector of the process has higher thresholds.
+
     Raises `ModelImportError`, `TargetError`, `CompileError`, `InputError` for arguments of a wrong type, and `VerifyError` for a
     malformed module.
     """

@@ -18,7 +18,7 @@ def collect_rarely() -> None:
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Set the thresholds for a block, unless collections are as rare already, or off."""
+    """Set the thresholds, for the whole process, within a block. No-op if collections are already as rare, or off."""
     before = gc.get_threshold()
     if not 0 < before[0] < COLLECTIONS[0]:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
 from inlaid import arith
+from inlaid.collector import COLLECTIONS
 from inlaid.errors import InputError, KernelFault, ModelImportError, TargetError
 from inlaid.tensor import te
 
@@ -164,6 +166,16 @@ def test_progress(path: Path) -> None:
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     assert stages[:2] == ["import", "partition"] and stages[-1] == "load" and any("region0_x86" in stage for stage in stages)
     assert all(0 <= done <= total for _, done, total in seen)
+
+
+def test_garbage_is_collected_rarely_while_a_model_compiles(path: Path) -> None:
+    before, during = gc.get_threshold(), set()
+    gc.set_threshold(700, 10, 10)
+    try:
+        inlaid.compile(path / "small.onnx", ["reference"], progress=lambda *_: during.add(gc.get_threshold()), cache=False)
+        assert during == {COLLECTIONS} and gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*before)
 
 
 # --- building models --------------------------------------------------------------------------------------------------

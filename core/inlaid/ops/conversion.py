@@ -26,7 +26,7 @@ class CastAttrs(Attrs):
 
     `saturate`: for 8-bit floats, a value out of range becomes the largest finite value instead of infinity or NaN.
     `round_mode`: "up", "down" or "nearest"; only for float8e8m0.
-    `denormals`: False if denormal operands may become zeros of their sign.
+    `denormals`: False allows flushing denormal operands to zeros of the same sign.
     """
 
     dtype: str

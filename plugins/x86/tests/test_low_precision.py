@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
+from inlaid.driver.compile import build_package
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.types import TensorType
+from inlaid_x86.compilers import Compilers
 from inlaid_x86.cpu import LEVELS
 
 Array = np.ndarray[Any, Any]
@@ -157,6 +159,24 @@ def test_conversion_to_bfloat16(cpu: str, size: int) -> None:
         same = found.view(np.uint16) == wanted.view(np.uint16)
         zero = (np.abs(x) < np.finfo(np.float32).tiny) & (found.view(np.uint16) == wanted.view(np.uint16) & 0x8000)
         assert (same | nan | (zero & (not denormals))).all()
+
+
+@pytest.mark.parametrize(
+    ("compiled_for", "denormals", "converts"),
+    [("sapphirerapids", False, True), ("sapphirerapids", True, False), ("x86-64-v4", False, False)],
+)
+def test_an_instruction_converts_where_denormals_may_be_flushed(
+    monkeypatch: pytest.MonkeyPatch, compiled_for: str, denormals: bool, converts: bool
+) -> None:
+    texts: list[str] = []
+    add = Compilers._add
+    monkeypatch.setattr(Compilers, "_add", lambda self, job, key: texts.append(job.text) or add(self, job, key))
+    x = var("x", (64,), "float32")
+    build_package(
+        ir.Module({"main": ir.function([x], ops.cast(x, dtype="bfloat16", denormals=denormals))}),
+        [f"x86:threads=1,cpu={compiled_for}"],
+    )
+    assert any("bfloat" in text for text in texts) == converts
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
