@@ -272,11 +272,12 @@ class Caches:
     objects
         Object code, by a hash of its source: many small values.
     models
-        Facts about packages, by a hash of the model, options and compiler; empty records, by the same without the model's content.
+        Facts about packages, by a hash of the model, options and compiler.
     packages
         Package files, by the keys of `models`.
     hashes
-        Hashes of files and folders, by the identity, sizes and times of the files (see `Hashes`).
+        Hashes of files and folders, by the identity, sizes and times of the files (see `Hashes`); and empty records of packages, by
+        the same hash as in `models`, but without the model's content.
     """
 
     folder: Path | None

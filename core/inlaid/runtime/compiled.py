@@ -101,12 +101,12 @@ def recipe(
     }
     lookup_key = digest(model.name, str(stamp[1]), sources, json.dumps(request, sort_keys=True))
     hashed = functools.cache(functools.partial(Hashes(caches.hashes).file, model))
-    return Recipe(model, lookup_key, stamp, in_background(hashed) if caches.models.get(lookup_key) is None else hashed)
+    return Recipe(model, lookup_key, stamp, in_background(hashed) if caches.hashes.get(lookup_key) is None else hashed)
 
 
 def find(made: Recipe, caches: Caches) -> Kept | None:
     """Return the cached package of a recipe; None if it is missing or damaged."""
-    if caches.models.get(made.lookup_key) is None or (key := made.key) is None:
+    if caches.hashes.get(made.lookup_key) is None or (key := made.key) is None:
         return None
     record, path = caches.models.get(key), caches.packages.find(key)
     if record is None or path is None:
@@ -142,7 +142,7 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
     regions = facts_of(package)
     facts = {"files": hashes, "checksums": _checksums(content), "weight_bytes": package.weight_bytes, "regions": regions}
     caches.models.put(key, json.dumps(facts).encode())
-    caches.models.put(made.lookup_key, b"")
+    caches.hashes.put(made.lookup_key, b"")
     return Kept(path, content, package.weight_bytes, regions)
 
 
