@@ -15,7 +15,7 @@ DEVELOPING := $(VENV)/.developing
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard runtime/*.*) $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
+PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py line_counts.py operator_stubs.py
 # Each worker starts with half of the tests and then steals from the other, since the tests of a file share expensive fixtures.
 WORKERS := -n 2 --dist worksteal
 # Folder of the int8 models of MLPerf Tiny.
@@ -70,10 +70,10 @@ test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 
 check: lint contracts types ## run the static checks: lint, contracts, types
 
-lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and line budgets
+lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and print lines per package
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
-	$(BIN)/python line_budgets.py
+	$(BIN)/python line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs
 	$(BIN)/python operator_stubs.py
