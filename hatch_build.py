@@ -32,10 +32,13 @@ class CustomMetadataHook(MetadataHookInterface):
         else:
             needed = [f"inlaid-runtime @ {runtime.as_uri()}"]
         metadata["dependencies"] = [*needed, *self.config["dependencies"]]
-        extras = {}
+        extras: dict[str, list[str]] = {}
         for folder in sorted(file.parent for file in Path(self.root, "plugins").glob("*/pyproject.toml")):
             name = _project(folder)["name"]
-            extras[folder.name] = [f"{name}{versions}" if released else f"{name} @ {folder.as_uri()}"]
+            requirement = f"{name}{versions}" if released else f"{name} @ {folder.as_uri()}"
+            # pip below 23.3 compares extras literally, so both spellings are declared. Newer tools read them as one extra.
+            for extra in (folder.name, folder.name.replace("_", "-")):
+                extras[extra] = [requirement]
         extras["conformance"] = ["hypothesis>=6.100", "pytest>=8"]
         extras["cost"] = ["scipy>=1.11"]
         extras["tflite"] = ["tflite>=2.18"]
