@@ -146,23 +146,33 @@ FLOAT: Mapping[str, Entry] = MappingProxyType({**LIGHT_MODELS, **GENERATED})
 """Every model in float32, by name."""
 
 
-def _quantised(build: Callable[[], onnx.ModelProto], sizes: Mapping[str, Range] = MappingProxyType({})) -> onnx.ModelProto:
+def _quantised(
+    build: Callable[[], onnx.ModelProto], sizes: Mapping[str, Range] = MappingProxyType({}), signed: bool = False
+) -> onnx.ModelProto:
     model = build()
-    return quantised(model, lambda seed: feeds(model, seed, {name: low for name, (low, _) in sizes.items()}))
+    return quantised(model, lambda seed: feeds(model, seed, {name: low for name, (low, _) in sizes.items()}), signed)
 
 
-def _in_int8(entry: Entry) -> Entry:
-    given = entry.symbolic
-    symbolic = given and replace(given, build=partial(_quantised, given.build, given.sizes))
-    return Entry(partial(_quantised, entry.full), partial(_quantised, entry.tiny) if entry.tiny else None, symbolic)
+def _in_int8(entry: Entry, signed: bool = False) -> Entry:
+    convert = partial(_quantised, signed=signed)
+    symbolic = entry.symbolic and replace(entry.symbolic, build=partial(convert, entry.symbolic.build, entry.symbolic.sizes))
+    return Entry(partial(convert, entry.full), partial(convert, entry.tiny) if entry.tiny else None, symbolic)
 
 
 UNQUANTISED = ("lstm",)
 """Models that ONNX Runtime's quantiser leaves in float."""
-INT8: Mapping[str, Entry] = MappingProxyType(
+UNSIGNED: Mapping[str, Entry] = MappingProxyType(
     {f"{name}_int8": _in_int8(entry) for name, entry in FLOAT.items() if name not in UNQUANTISED}
 )
-"""The same in eight bits. Building them takes ONNX Runtime."""
+"""The same in eight bits, with activations in uint8. Building them takes ONNX Runtime."""
+
+SIGNED: Mapping[str, Entry] = MappingProxyType(
+    {f"{name}_int8_signed": _in_int8(entry, signed=True) for name, entry in FLOAT.items() if name not in UNQUANTISED}
+)
+"""The same with activations in int8, which ONNX Runtime's quantizer and `inlaid.quantize` write by default."""
+
+INT8: Mapping[str, Entry] = MappingProxyType({**UNSIGNED, **SIGNED})
+"""Every model in eight bits, by name."""
 
 MODELS: Mapping[str, Entry] = MappingProxyType({**FLOAT, **INT8})
 """Every model, by name."""

@@ -32,7 +32,7 @@ from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.records import dataclass, replace
 from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.dot import dots_of
+from inlaid.schedules.dot import dots_of, multiplies_in_scopes
 from inlaid.schedules.dot_conv import choose_dot_tile
 from inlaid.schedules.register_tile import choose_tile, cycles, seconds
 from inlaid.schedules.rule import KernelContext
@@ -228,7 +228,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
     """Predict the cycles by dot-product instructions; 0 without such instructions or with matrix units, which have no model."""
     dots = dots_of(*problem.kinds, context)
-    if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, problem.kinds):
+    if not dots or len(problem.positions) != 2 or multiplies_in_scopes(*problem.kinds, context):
         return 0
     registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
     outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
@@ -236,12 +236,6 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
         problem.images
         * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers, context.capabilities.core)[1]
     )
-
-
-def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
-    """Test whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
-    buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
-    return any(all(item.scope for item in params) and tuple(item.dtype.name for item in params) == kinds for params in buffers)
 
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:

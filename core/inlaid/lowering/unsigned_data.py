@@ -27,7 +27,7 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
 from inlaid.passes.supported import Supports, supports_all
-from inlaid.schedules.dot import dots_of
+from inlaid.schedules.dot import product_speed
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
@@ -38,7 +38,7 @@ def unsigned_data(function: Function, context: KernelContext, supports: Supports
     """Store the int8 data of products as uint8. Returns the same object if there is none, if the target's dot products are no
     faster for uint8, or if it does not support an operator on uint8."""
     wanted = _wanted(function)
-    if not wanted or _most("uint8", context) <= _most("int8", context):
+    if not wanted or _speed("uint8", context) <= _speed("int8", context):
         return function
     changed = rewrite_expr(transform_function(function, _UnsignedRewriter(wanted).visit), (SUM_OF_CONSTANTS,))
     assert isinstance(changed, Function)
@@ -52,9 +52,9 @@ def _kind(call: Call) -> tuple[object, ...]:
     return call.callee, call.attrs, call.type, *(arg.type for arg in call.args)
 
 
-def _most(data: str, context: KernelContext) -> int:
-    """Return the maximum number of products of data with int8 weights per dot-product instruction."""
-    return max((dot.lanes * dot.group for dot in dots_of(data, "int8", "int32", context)), default=0)
+def _speed(data: str, context: KernelContext) -> tuple[bool, float]:
+    """Return the speed of products of data with int8 weights."""
+    return product_speed(data, "int8", "int32", context)
 
 
 # --- which data to store as uint8 -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.schedules.dot import fastest
+from inlaid.schedules.dot import product_speed
 from inlaid.schedules.rule import KernelContext
 
 WIDE = "int16"
@@ -51,7 +51,7 @@ def multiplies_bytes(call: Call) -> bool:
 
 
 def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
-    """Test whether an expression is a product of bytes that the target's dot-product instructions compute faster in int16."""
+    """Test whether an expression is a product of bytes that the target computes faster in int16."""
     if not multiplies_bytes(expr):
         return False
     result, data, weights = (tensor_type(item.type) for item in (expr, *expr.args))
@@ -66,8 +66,8 @@ def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
         if min(data.rank, weights.rank) < 2:
             return False
         rows = math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1]))
-    wide = fastest(WIDE, WIDE, "int32", context)
-    return rows >= REUSE and wide > fastest(data.dtype.name, weights.dtype.name, "int32", context)
+    wide = product_speed(WIDE, WIDE, "int32", context)
+    return rows >= REUSE and wide > product_speed(data.dtype.name, weights.dtype.name, "int32", context)
 
 
 class _Widening:

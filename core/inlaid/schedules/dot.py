@@ -105,6 +105,21 @@ def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
     return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in dots_of(a, b, total, context)), default=0)
 
 
+def multiplies_in_scopes(a: str, b: str, total: str, context: KernelContext) -> bool:
+    """Test whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
+    buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
+    return any(all(item.scope for item in params) and [item.dtype.name for item in params] == [a, b, total] for params in buffers)
+
+
+def product_speed(a: str, b: str, total: str, context: KernelContext) -> tuple[bool, float]:
+    """Return the speed of integer products on a target, as an ordered value: whether a matrix unit computes them, then `fastest`.
+
+    Matrix units compute about ten times the products of dot-product instructions, and leave products of few rows to them. So of two
+    element types that both have a matrix unit, the one with the faster instruction is the faster one.
+    """
+    return multiplies_in_scopes(a, b, total, context), fastest(a, b, total, context)
+
+
 def bytes_are_slow(context: KernelContext) -> bool:
     """Test whether a target with vectors is predicted to sum integer products slower than float32 products."""
     kinds = (("uint8", "int8"), ("int8", "int8"), ("int16", "int16"))

@@ -19,6 +19,7 @@ from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.plugins import Capabilities
 from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import TensorType
 
@@ -27,6 +28,12 @@ def context(*groups: tuple[str, int]) -> KernelContext:
     """Of a target with dot products of some data with signed bytes, in groups."""
     intrinsics = tuple(TensorIntrin(f"dot.{a}", dot_product(a, "int8", "int32", 16, group)) for a, group in groups)
     return KernelContext(Capabilities((), vector_bits=512), 1, intrinsics)
+
+
+def in_scope(program: LoopProgram, scope: str) -> LoopProgram:
+    """The semantics of an instruction whose operands are in a memory scope, as those of matrix units are."""
+    inputs, outputs = (tuple(replace(buffer, scope=scope) for buffer in buffers) for buffers in (program.inputs, program.outputs))
+    return replace(program, inputs=inputs, outputs=outputs)
 
 
 UNSIGNED = context(("uint8", 4), ("int8", 2))
@@ -187,3 +194,17 @@ def test_targets_that_do_not_ask_for_it() -> None:
     unit = function([x], conv(x, weights(np.random.default_rng(6), 3, 4, 1, 1)))
     for found in (context(), context(("int8", 4)), context(("uint8", 4), ("int8", 4)), replace(UNSIGNED, intrinsics=())):
         assert unsigned_data(unit, found) is unit
+
+
+@pytest.mark.parametrize("groups", [(), (("uint8", 4), ("int8", 4))], ids=["alone", "beside a matrix unit"])
+def test_the_cost_of_an_instruction_counts(groups) -> None:
+    """A pair of instructions on int8 that does as many products as one on uint8 is slower. A matrix unit for both types leaves
+    products of few rows to them."""
+    x = var("x", TensorType((1, 4, 5, 6), "int8"))
+    unit = function([x], conv(x, weights(np.random.default_rng(6), 3, 4, 1, 1)))
+    intrinsics = [
+        TensorIntrin(f"dot.{a}", dot_product(a, "int8", "int32", 16, 4), cost=cost) for a, cost in (("uint8", 1), ("int8", 3))
+    ]
+    intrinsics += [TensorIntrin(f"tile.{a}", in_scope(dot_product(a, "int8", "int32", 16, 4), "acme.tile")) for a, _ in groups]
+    target = KernelContext(Capabilities((), vector_bits=512), 1, tuple(intrinsics))
+    assert products(unsigned_data(unit, target)) == [("uint8", "int8")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +84,12 @@ def test_other_targets_and_products_are_left_alone() -> None:
     assert wide_products(unit, context(1)) is unit  # bytes are as fast
     assert wide_products(unit, context(3, words=False)) is unit
     assert wide_products(unit, FASTER, lambda call: False) is unit
+    tile = dot_product("uint8", "int8", "int32", 8, 4)
+    inputs, outputs = (tuple(replace(item, scope="acme.tile") for item in buffers) for buffers in (tile.inputs, tile.outputs))
+    unit_of_bytes = TensorIntrin("tile", replace(tile, inputs=inputs, outputs=outputs))
+    assert (
+        wide_products(unit, replace(FASTER, intrinsics=(*FASTER.intrinsics, unit_of_bytes))) is unit
+    )  # a matrix unit multiplies bytes
     alone = unit_of("uint8", np.ones((8, 1, 3, 3), np.int8), groups=8)
     assert wide_products(alone, FASTER) is alone  # nothing is added in pairs
     few = unit_of("uint8", weights, rows=1)

@@ -78,10 +78,12 @@ LEVELS = {
     "x86-64-v2": _V2,
     "x86-64-v3": _V3,
     "x86-64-v4": _V4,
+    "alderlake": (*_V3, "avxvnni"),
     "cascadelake": (*_V4, "avx512vnni"),
     "sapphirerapids": (*_V4, "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512vnni", "avxvnni"),
 }
-"""Features of the microarchitecture levels (x86-64 psABI, table 3.1) and of Intel's Xeons of 2019 and 2023."""
+"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Core processors of 2021 and Xeons of 2019 and
+2023."""
 
 
 def extensions(names: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ symbol. The version changes with the format and with the layout of the context t
 
 PORTABLE = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake")
 """Instruction sets that `cpu=portable` compiles for, from the smallest to the largest."""
-CPUS = ("native", "portable", "x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake", "sapphirerapids")
+CPUS = ("native", "portable", "x86-64-v2", "x86-64-v3", "x86-64-v4", "alderlake", "cascadelake", "sapphirerapids")
 """Values of option `cpu`: the host's instruction set, several versions of which one is chosen at load, the levels of the x86-64
 psABI, and named processors."""
 
@@ -27,9 +27,9 @@ class X86Options:
     """Options of target x86. Raises `TargetError` for illegal values. threads: maximum threads of a kernel, 0 for all processors
     available to the process. cpu: the instruction set to compile for: `native` (the host's); `portable` (a version for each of
     `PORTABLE`, the best chosen at load); a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512);
-    `cascadelake` (AVX-512 with VNNI); or `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). check: check every access against
-    its buffer and every buffer against its memory, and fail instead of accessing memory out of bounds. Checked code is for tests;
-    it is several times slower."""
+    `alderlake` (AVX2 with VNNI); `cascadelake` (AVX-512 with VNNI); or `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX).
+    check: check every access against its buffer and every buffer against its memory, and fail instead of accessing memory out of
+    bounds. Checked code is for tests; it is several times slower."""
 
     threads: int = 0
     cpu: str = "native"
