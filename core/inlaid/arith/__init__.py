@@ -1,7 +1,17 @@
 """Integer expressions: simplification, bounds, integer sets, proofs, and evaluation."""
 
 from inlaid.arith.analyzer import Analyzer, Bounds, affine, bounds, linear, prove, simplify
-from inlaid.arith.constraint import Constraint, at_least, equals, suggested_size
+from inlaid.arith.constraint import (
+    Constraint,
+    at_least,
+    at_most,
+    broadcasts_to,
+    broadcasts_with,
+    equals,
+    multiple_of,
+    suggested_size,
+    within,
+)
 from inlaid.arith.expr import (
     ONE,
     ZERO,
@@ -83,7 +93,10 @@ __all__ = [
     "add",
     "affine",
     "at_least",
+    "at_most",
     "bounds",
+    "broadcasts_to",
+    "broadcasts_with",
     "ceildiv",
     "compare",
     "equals",
@@ -100,6 +113,7 @@ __all__ = [
     "maximum",
     "minimum",
     "mul",
+    "multiple_of",
     "parse_index_map",
     "product",
     "prove",
@@ -113,5 +127,6 @@ __all__ = [
     "summands",
     "unwrap",
     "walk",
+    "within",
     "wrap",
 ]

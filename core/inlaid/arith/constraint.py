@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid.arith.expr import Dim, Expr, SizeVar, compare, evaluate, free_vars, unwrap, wrap
+from inlaid.arith.expr import (
+    Dim,
+    Expr,
+    SizeVar,
+    compare,
+    evaluate,
+    floormod,
+    free_vars,
+    logical_and,
+    logical_or,
+    unwrap,
+    wrap,
+)
 from inlaid.records import dataclass
 
 
@@ -47,14 +59,47 @@ class Constraint:
         return f"{self.what} must be {self.expected}, got {value}{f' where {given}' if given else ''}"
 
 
-def at_least(value: Dim, least: int, what: str) -> Constraint:
-    """Constrain a size to be at least `least`."""
-    return Constraint(unwrap(compare(">=", value, least)), what, f">= {least}", unwrap(wrap(value)))
+def _constraint(condition: Dim, what: str, expected: str, value: Dim) -> Constraint:
+    return Constraint(unwrap(condition), what, expected, unwrap(wrap(value)))
 
 
-def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
+def at_least(value: Dim, least: Dim, what: str) -> Constraint:
+    """Constrain a size to be at least another size."""
+    return _constraint(compare(">=", value, least), what, f">= {least!r}", value)
+
+
+def at_most(value: Dim, greatest: Dim, what: str) -> Constraint:
+    """Constrain a size to be at most another size."""
+    return _constraint(compare("<=", value, greatest), what, f"<= {greatest!r}", value)
+
+
+def within(value: Dim, least: Dim, greatest: Dim, what: str) -> Constraint:
+    """Constrain a size to an inclusive range."""
+    inside = logical_and(compare("<=", least, value), compare("<=", value, greatest))
+    return _constraint(inside, what, f"{least!r} to {greatest!r}", value)
+
+
+def equals(value: Dim, expected: Dim, what: str) -> Constraint:
     """Constrain a size to be equal to another size."""
-    return Constraint(unwrap(compare("==", value, wanted)), what, f"{wanted!r}", unwrap(wrap(value)))
+    return _constraint(compare("==", value, expected), what, f"{expected!r}", value)
+
+
+def multiple_of(value: Dim, divisor: Dim, what: str) -> Constraint:
+    """Constrain a size to be a multiple of a divisor, which must be at least 1."""
+    whole = logical_and(compare("<=", 1, divisor), compare("==", floormod(value, divisor), 0))
+    return _constraint(whole, what, f"a multiple of {divisor!r}", value)
+
+
+def broadcasts_to(value: Dim, extent: Dim, what: str) -> Constraint:
+    """Constrain a dimension to be equal to the extent that it is broadcast to, or 1."""
+    reaches = logical_or(compare("==", value, extent), compare("==", value, 1))
+    return _constraint(reaches, what, "1 to broadcast" if extent == 1 else f"1 or {extent!r} to broadcast", value)
+
+
+def broadcasts_with(value: Dim, other: Dim, what: str) -> Constraint:
+    """Constrain two dimensions to be equal, or one of them to be 1."""
+    ones = logical_or(compare("==", value, 1), compare("==", other, 1))
+    return _constraint(logical_or(compare("==", value, other), ones), what, f"1 or {other!r} to broadcast", value)
 
 
 def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:

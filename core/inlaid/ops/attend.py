@@ -6,6 +6,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require_broadcast_to, require_multiple, require_shape, require_static
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, Operator, Threaded
 from inlaid.ops.compose import cast_to, count, expand_dims, scalar, tensor_of, widened
@@ -14,9 +15,7 @@ from inlaid.ops.define import (
     INTEGER,
     Array,
     as_array,
-    broadcast_shapes,
     common_dtype,
-    dims_may_equal,
     quiet,
     tensor_type,
     widen_array,
@@ -70,28 +69,17 @@ def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
     if not q.rank == k.rank == v.rank == 4:
         raise ValueError(f"q, k and v must have rank 4 (batch, heads, positions, size), got ranks {q.rank}, {k.rank} and {v.rank}")
     batch, heads, length, size = q.shape
-    for a, b, what in (
-        (batch, k.shape[0], "batches of queries and keys"),
-        (batch, v.shape[0], "batches of queries and values"),
-        (size, k.shape[3], "sizes of queries and keys"),
-        (k.shape[1], v.shape[1], "heads of keys and values"),
-        (k.shape[2], v.shape[2], "positions of keys and values"),
-    ):
-        if not dims_may_equal(a, b):
-            raise ValueError(f"{what} must be equal, got {a} and {b}")
-    if not isinstance(k.shape[1], int) or not isinstance(heads, int) or not k.shape[1] or heads % k.shape[1]:
-        raise ValueError(f"the number of query heads must be a multiple of the {k.shape[1]} key heads, got {heads}")
+    key_heads, keys = require_static(k.shape[1], "the number of key heads"), k.shape[2]
+    require_multiple(require_static(heads, "the number of query heads"), key_heads, "the number of query heads")
+    require_shape(k.shape, (batch, key_heads, keys, size), "the keys")
+    require_shape(v.shape[:3], (batch, key_heads, keys), "the values")
     if min(attrs.left, attrs.right) < -1 or attrs.softcap < 0:
         raise ValueError(f"left and right must be >= -1 and softcap >= 0, got {attrs.left}, {attrs.right} and {attrs.softcap}")
     if attrs.masked:
         mask = tensor_type(args[3], ("bool", "float"), "the mask")
-        scores = (batch, heads, length, k.shape[2])
-        if mask.rank > 4 or not all(map(dims_may_equal, broadcast_shapes(mask.shape, scores), scores)):
-            raise ValueError(f"the mask must broadcast to {scores}, got shape {mask.shape}")
+        require_broadcast_to(mask.shape, (batch, heads, length, keys), "the mask")
     if attrs.padded:
-        lengths = tensor_type(args[-1], INTEGER, "the lengths")
-        if lengths.rank != 1 or not dims_may_equal(lengths.shape[0], batch):
-            raise ValueError(f"the lengths must have shape {(batch,)}, got {lengths.shape}")
+        require_shape(tensor_type(args[-1], INTEGER, "the lengths").shape, (batch,), "the lengths")
     return TensorType((batch, heads, length, v.shape[3]), q.dtype)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from inlaid.arith import Dim, SizeVar, free_vars
+from inlaid.graph.conditions import broadcast_shapes, require_equal
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size, join_types
-from inlaid.ops.define import Array, broadcast_shapes, check_axis, tensor_type
+from inlaid.ops.define import Array, check_axis, tensor_type
 from inlaid.records import dataclass
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
 
@@ -99,8 +100,7 @@ def _position(sequence: Sequence[Any], position: Array, last: int) -> int:
 
 def _check_position(position: tuple[Type, ...]) -> None:
     for type_ in position:
-        if tensor_type(type_, ("int",), "the position").size not in (1, ()):
-            raise ValueError(f"the position must be one integer, got {type_!r}")
+        require_equal(tensor_type(type_, ("int",), "the position").size, 1, "the number of elements of the position")
 
 
 def _infer_construct(attrs: Attrs, *items: Type) -> Type:
@@ -291,8 +291,10 @@ def _infer_string_normalise(attrs: StringNormaliseAttrs, x: Type) -> Type:
     x = _strings(x)
     if attrs.case not in ("NONE", "LOWER", "UPPER"):
         raise ValueError(f"case must be NONE, LOWER or UPPER, got {attrs.case!r}")
-    if x.rank not in (1, 2) or (x.rank == 2 and isinstance(x.shape[0], int) and x.shape[0] != 1):
+    if x.rank not in (1, 2):
         raise ValueError(f"the shape must be (n,) or (1, n), got {x.shape}")
+    if x.rank == 2:
+        require_equal(x.shape[0], 1, "dimension 0 of x")
     return TensorType((*x.shape[:-1], fresh_size("words") if attrs.stopwords else x.shape[-1]), "string")
 
 

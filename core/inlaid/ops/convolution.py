@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.graph.conditions import require
+from inlaid.arith import Dim
+from inlaid.graph.conditions import require_equal, require_multiple
 from inlaid.graph.operator import FusionKind, Operator
-from inlaid.ops.define import NUMERIC, Array, as_array, dims_may_equal, quiet, tensor_type
+from inlaid.ops.define import NUMERIC, Array, as_array, quiet, tensor_type
 from inlaid.ops.product import accumulator_dtype, product_dtype, rounded
 from inlaid.ops.window import (
     Axis,
@@ -44,17 +44,13 @@ def check_data(x: Type, w: Type) -> tuple[TensorType, TensorType]:
 
 
 def grouped(channels: Dim, groups: int, what: str) -> Dim:
-    if groups < 1 or (isinstance(channels, int) and channels % groups):
-        raise ValueError(f"the number of {what} channels must be a multiple of groups={groups}, got {channels}")
-    whole = arith.unwrap(arith.compare("==", channels % groups, 0))
-    require(Constraint(whole, f"the number of {what} channels", f"a multiple of {groups}", channels))
-    return channels // groups
+    """Require channels to be divisible into groups. Returns the number of channels of a group. `what` names them in errors."""
+    return require_multiple(channels, groups, f"the number of {what} channels")
 
 
 def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> Type:
     data, weights = check_data(x, w)
-    if not dims_may_equal(grouped(data.shape[1], attrs.groups, "input"), weights.shape[1]):
-        raise ValueError(f"w must have {data.shape[1]} / {attrs.groups} input channels per group, got {weights.shape[1]}")
+    require_equal(weights.shape[1], grouped(data.shape[1], attrs.groups, "input"), "the number of input channels per group of w")
     grouped(weights.shape[0], attrs.groups, "output")
     spatial = window_shape(data.shape[2:], window_axes(attrs, weights.shape[2:]))
     return TensorType((data.shape[0], weights.shape[0], *spatial), product_dtype(data.dtype, weights.dtype, attrs.out_dtype))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.graph.conditions import require
+from inlaid.arith import Dim
+from inlaid.graph.conditions import broadcast_shapes
 from inlaid.graph.operator import NO_TRAITS, Attrs, FusionKind, Operator, Traits
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
@@ -83,60 +83,12 @@ def check_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def dims_may_equal(a: Dim, b: Dim) -> bool:
-    """Test whether two dimensions can be equal. If that depends on symbolic sizes, equality becomes a precondition of the call."""
-    if a == b or (isinstance(a, int) and isinstance(b, int)):
-        return a == b
-    require(arith.equals(a, b, f"dimension {a!r}"))
-    return True
-
-
 def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
     """Return the shape after a reduction over axes."""
     return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keepdims or axis not in axes)
 
 
 # --- broadcasting -----------------------------------------------------------------------------------------------------
-
-
-def _broadcast_dims(a: Dim, b: Dim) -> Dim:
-    if a == b or (isinstance(b, int) and b == 1):
-        return a
-    if isinstance(a, int):
-        if a == 1:
-            return b
-        if isinstance(b, int):
-            raise ValueError(f"dimensions must be equal or 1 to broadcast, got {a} and {b}")
-        require_broadcast(b, a)
-        return a
-    require_broadcast(a, b)
-    if isinstance(b, int):
-        return b
-    # Either expression of the result is correct if the dimensions broadcast; prefer one without a condition.
-    ways = [arith.simplify(arith.select(arith.compare("==", x, 1), y, x)) for x, y in ((a, b), (b, a))]
-    decided = [dim for dim in ways if dim in (arith.simplify(a), arith.simplify(b))]
-    return arith.unwrap(min(decided or ways[:1], key=lambda dim: sum(1 for _ in arith.walk(dim))))
-
-
-def require_broadcast(dim: Dim, wanted: Dim) -> None:
-    """Add the precondition to the call that two dimensions are equal or one is 1. Raises ValueError if neither is possible."""
-    ones = arith.logical_or(arith.compare("==", dim, 1), arith.compare("==", wanted, 1))
-    condition = arith.unwrap(arith.logical_or(arith.compare("==", dim, wanted), ones))
-    require(Constraint(condition, f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim))
-
-
-def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the common broadcast shape, as in numpy. Raises ValueError if the shapes do not broadcast.
-
-    If one of two dimensions is provably never 1, such as a static 3 or an even size, it is the result. The run checks that the
-    other one equals it or is 1. Of n and min(n, 512), the result is n.
-    """
-    rank = max(map(len, shapes), default=0)
-    result: list[Dim] = [1] * rank
-    for shape in shapes:
-        for offset, dim in enumerate(shape, rank - len(shape)):
-            result[offset] = _broadcast_dims(result[offset], dim)
-    return tuple(result)
 
 
 def broadcast_read(tensor: te.Tensor, shape: Sequence[Dim], indices: Sequence[arith.Dim]) -> ir.Expr:

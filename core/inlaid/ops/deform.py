@@ -8,18 +8,17 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.conditions import require
+from inlaid.graph.conditions import require_at_least, require_equal, require_multiple, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.compose import cast_to, count, join, scalar, tensor_of, widened
-from inlaid.ops.convolution import conv
+from inlaid.ops.convolution import conv, grouped
 from inlaid.ops.define import (
     FLOAT,
     NUMERIC,
     Array,
     as_array,
     common_dtype,
-    dims_may_equal,
     loop_nest,
     quiet,
     tensor_type,
@@ -52,26 +51,18 @@ def _infer_deform_conv(attrs: DeformConvAttrs, x: Type, w: Type, offset: Type, m
         raise ValueError(f"x, w and offset must have one rank >= 3, got {data.rank}, {weights.rank} and {moves.rank}")
     kernel = weights.shape[2:]
     for number, extent in enumerate(data.shape[2:], 2):
-        require(arith.at_least(extent, 1, f"dimension {number} of the data"))
+        require_at_least(extent, 1, f"dimension {number} of the data")
     spatial = window_shape(data.shape[2:], window_axes(attrs, kernel))
     taps = arith.product(kernel)
     inputs, outputs = data.shape[1], weights.shape[0]
-    for what, size, parts in (
-        ("input", inputs, attrs.groups),
-        ("output", outputs, attrs.groups),
-        ("input", inputs, attrs.offset_groups),
-    ):
-        if parts < 1 or (isinstance(size, int) and size % parts):
-            raise ValueError(f"the number of {what} channels must be a multiple of the {parts} groups, got {size}")
-    if not dims_may_equal(inputs // attrs.groups, weights.shape[1]):
-        raise ValueError(f"w must have {inputs} / {attrs.groups} input channels per group, got {weights.shape[1]}")
-    given = [(moves, attrs.offset_groups * taps * len(kernel), "offset")]
+    require_equal(weights.shape[1], grouped(inputs, attrs.groups, "input"), "the number of input channels per group of w")
+    grouped(outputs, attrs.groups, "output")
+    grouped(inputs, attrs.offset_groups, "input")
+    require_shape(moves.shape, (data.shape[0], attrs.offset_groups * taps * len(kernel), *spatial), "the offset")
     if mask is not None:
-        given.append((tensor_type(mask, FLOAT, "the mask"), attrs.offset_groups * taps, "mask"))
-        common_dtype(data, given[-1][0])
-    for found, channels, what in given:
-        if not all(map(dims_may_equal, found.shape, (data.shape[0], channels, *spatial))):
-            raise ValueError(f"the {what} must have shape {(data.shape[0], channels, *spatial)}, got {found.shape}")
+        factors = tensor_type(mask, FLOAT, "the mask")
+        common_dtype(data, factors)
+        require_shape(factors.shape, (data.shape[0], attrs.offset_groups * taps, *spatial), "the mask")
     return TensorType((data.shape[0], outputs, *spatial), data.dtype)
 
 
@@ -184,13 +175,9 @@ def _infer_col2im(attrs: Col2ImAttrs, x: Type) -> Type:
             f"x must be (N, C * taps, windows), shape and kernel of equal length, got {data!r}, {attrs.shape}, {attrs.kernel}"
         )
     _, counts = _columns(attrs)
-    taps = arith.product(attrs.kernel)
-    channels = data.shape[1]
-    if isinstance(channels, int) and isinstance(taps, int) and channels % taps:
-        raise ValueError(f"dimension 1 must be a multiple of the {taps} taps of a window, got {channels}")
-    if not dims_may_equal(data.shape[2], arith.product(counts)):
-        raise ValueError(f"dimension 2 must be the product of the numbers of windows, {counts}, got {data.shape[2]}")
-    return TensorType((data.shape[0], channels // taps, *attrs.shape), data.dtype)
+    channels = require_multiple(data.shape[1], arith.product(attrs.kernel), "dimension 1 of x, of channels and taps,")
+    require_equal(data.shape[2], arith.product(counts), "dimension 2 of x, the number of windows,")
+    return TensorType((data.shape[0], channels, *attrs.shape), data.dtype)
 
 
 @quiet

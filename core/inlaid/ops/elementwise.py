@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inlaid.graph.conditions import broadcast_shapes
 from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Interval, Moves, Operator, Traits
 from inlaid.ops.define import (
     ANY,
@@ -16,7 +17,6 @@ from inlaid.ops.define import (
     INTEGER,
     NUMERIC,
     Array,
-    broadcast_shapes,
     common_dtype,
     elementwise,
     elementwise_with,

@@ -14,9 +14,10 @@ from typing import SupportsFloat
 import numpy as np
 
 from inlaid import arith
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
-from inlaid.ops.define import Array, broadcast_read, check_axis, dims_may_equal, quiet, tensor_type
+from inlaid.ops.define import Array, broadcast_read, check_axis, quiet, tensor_type
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
@@ -75,11 +76,9 @@ def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
 
 
 def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> None:
-    """Raise ValueError unless the parameter tensor `of` is 0-d or has one element per index of an axis of `tensor`."""
+    """Require the parameter tensor `of` to be 0-d, or to have one element per index of an axis of `tensor`. Raises ValueError."""
     if of.rank:
-        check_axis(axis, tensor.rank)
-        if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[axis]):
-            raise ValueError(f"{what} must be 0-d or have one element per index of axis {axis}, got {of!r}")
+        require_shape(of.shape, (tensor.shape[check_axis(axis, tensor.rank)],), what)
 
 
 @quiet

@@ -11,8 +11,9 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import KernelFault
+from inlaid.graph.conditions import require_at_most, require_equal, require_shape, require_static
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
-from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, dims_may_equal, tensor_type
+from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, tensor_type
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
@@ -86,13 +87,13 @@ take = Operator(
 
 
 def check_along_axis(axis: int, x: TensorType, indices: TensorType) -> None:
-    """Check that indices along an axis have the rank of x and do not exceed x on the other axes. Raises ValueError."""
+    """Require indices along an axis to have the rank of x and not to exceed x on the other axes. Raises ValueError."""
     if indices.rank != x.rank:
         raise ValueError(f"the indices must have the rank {x.rank} of x, got rank {indices.rank}")
     check_axis(axis, x.rank)
     for position, (dim, limit) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        if position != axis and isinstance(dim, int) and isinstance(limit, int) and dim > limit:
-            raise ValueError(f"dimension {position} of the indices must be <= {limit}, got {dim}")
+        if position != axis:
+            require_at_most(dim, limit, f"dimension {position} of the indices")
 
 
 def _infer_take_along_axis(attrs: AxisAttrs, x: Type, indices: Type) -> Type:
@@ -142,11 +143,10 @@ class GatherNdAttrs(Attrs):
 
 def index_depth(indices: TensorType, rank: int) -> int:
     """Return the number of axes that are indexed: the last extent of `indices`, at most `rank`. Raises ValueError."""
-    depth = indices.shape[-1] if indices.rank else None
-    if not isinstance(depth, int):
-        raise ValueError(f"the last dimension of the indices must be static, got shape {indices.shape}")
-    if depth > rank:
-        raise ValueError(f"the last dimension of the indices must be <= {rank}, got {depth}")
+    if not indices.rank:
+        raise ValueError("the indices must have rank >= 1, got rank 0")
+    depth = require_static(indices.shape[-1], "the last dimension of the indices")
+    require_at_most(depth, rank, "the last dimension of the indices")
     return depth
 
 
@@ -155,9 +155,8 @@ def _infer_gather_nd(attrs: GatherNdAttrs, x: Type, indices: Type) -> Type:
     batch = attrs.batch_dims
     if not 0 <= batch < max(indices.rank, 1) or batch > x.rank:
         raise ValueError(f"batch_dims must be <= {x.rank} and < {indices.rank}, the ranks of x and the indices, got {batch}")
-    for dim, other in zip(x.shape[:batch], indices.shape[:batch], strict=True):
-        if not dims_may_equal(dim, other):
-            raise ValueError(f"the batch dimensions of x and the indices must be equal, got {dim} and {other}")
+    for axis, (dim, other) in enumerate(zip(x.shape[:batch], indices.shape[:batch], strict=True)):
+        require_equal(other, dim, f"batch dimension {axis} of the indices")
     depth = index_depth(indices, x.rank - batch)
     return TensorType(indices.shape[:-1] + x.shape[batch + depth :], x.dtype)
 
@@ -211,8 +210,7 @@ def _infer_reverse_sequence(attrs: ReverseSequenceAttrs, x: Type, lengths: Type)
     batch, time = check_axis(attrs.batch_axis, x.rank), check_axis(attrs.time_axis, x.rank)
     if batch == time:
         raise ValueError(f"batch_axis and time_axis must differ, got {batch} for both")
-    if lengths.rank != 1 or not dims_may_equal(lengths.shape[0], x.shape[batch]):
-        raise ValueError(f"the lengths must have shape ({x.shape[batch]},), got {lengths.shape}")
+    require_shape(lengths.shape, (x.shape[batch],), "the lengths")
     return x
 
 

@@ -7,6 +7,7 @@ Coordinates and weights are computed in float64.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.conditions import require
+from inlaid.graph.conditions import Constraint, known_equal, require, require_static
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
 from inlaid.records import dataclass
@@ -98,23 +99,25 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
         raise ValueError(f"coordinates and rounding must be modes of ONNX Resize, got {attrs.coordinates!r} and {attrs.rounding!r}")
     if attrs.antialias and attrs.mode == "nearest":
         raise ValueError("antialias requires mode linear or cubic, got nearest")
+    empty: Dim = functools.reduce(arith.logical_or, [arith.compare("==", dim, 0) for dim in attrs.shape], arith.wrap(0))
     for axis in _axes(attrs, data.shape):
-        require(arith.at_least(axis.before, 1, f"dimension {axis.index} of the input"))
+        filled = arith.unwrap(arith.logical_or(arith.compare(">=", axis.before, 1), empty))
+        require(Constraint(filled, f"dimension {axis.index} of the input", ">= 1", axis.before))
         if attrs.antialias:
             _reach(attrs, axis)
     return TensorType(attrs.shape, data.dtype)
 
 
 def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
-    """Return the resized axes, or an empty list if the result has no elements."""
-    if any(dim == 0 for dim in attrs.shape):
+    """Return the axes that may be resized, or an empty list if the result is known to have no elements."""
+    if any(known_equal(dim, 0) for dim in attrs.shape):
         return []
     rank = len(shape)
     found = []
     for index in range(rank):
         scale = attrs.scales[index] if attrs.scales else 0.0
         crop = (attrs.crop[index], attrs.crop[rank + index]) if attrs.crop else (0.0, 1.0)
-        if shape[index] != attrs.shape[index] or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
+        if not known_equal(shape[index], attrs.shape[index]) or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
             found.append(_Axis(index, shape[index], attrs.shape[index], scale or None, crop))
     return found
 
@@ -177,9 +180,8 @@ def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:
     if attrs.antialias:
         scale = axis.scale
         if scale is None:
-            if not isinstance(axis.before, int) or not isinstance(axis.after, int):
-                raise ValueError("antialias requires a static scale, got a symbolic one")
-            scale = axis.after / axis.before
+            after, before = (require_static(extent, "an extent resized with antialias") for extent in (axis.after, axis.before))
+            scale = after / before
         shrink = min(scale, 1.0)
     first = math.floor(-support / shrink) + 1
     return first, 2 - 2 * first, shrink

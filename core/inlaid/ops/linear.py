@@ -6,6 +6,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import broadcast_shapes, require_equal
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import (
     FLOAT,
@@ -13,8 +14,6 @@ from inlaid.ops.define import (
     Array,
     as_array,
     broadcast_read,
-    broadcast_shapes,
-    dims_may_equal,
     loop_nest,
     quiet,
     tensor_type,
@@ -36,9 +35,7 @@ class MatmulAttrs(Attrs):
 def _matmul_shape(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
     if not a or not b:
         raise ValueError(f"a and b must have rank >= 1, got shapes {a} and {b}")
-    inner = a[-1], b[-2] if len(b) > 1 else b[0]
-    if not dims_may_equal(*inner):
-        raise ValueError(f"the inner dimensions must be equal, got {inner[0]} and {inner[1]}")
+    require_equal(a[-1], b[-2] if len(b) > 1 else b[0], "the inner dimension of a")
     batch = broadcast_shapes(a[:-2], b[:-2])
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
@@ -76,8 +73,9 @@ def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor
 
 def _infer_det(attrs: Attrs, x: Type) -> Type:
     matrices = tensor_type(x, FLOAT)
-    if matrices.rank < 2 or not dims_may_equal(*matrices.shape[-2:]):
+    if matrices.rank < 2:
         raise ValueError(f"expected square matrices (..., n, n), got shape {matrices.shape}")
+    require_equal(matrices.shape[-1], matrices.shape[-2], "the last dimension of square matrices")
     return TensorType(matrices.shape[:-2], matrices.dtype)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from inlaid import arith
+from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
 from inlaid.ops.compose import cast_to, mean, scalar, tensor_of, widened
@@ -16,9 +17,7 @@ from inlaid.ops.define import (
     AxisAttrs,
     as_array,
     broadcast_read,
-    broadcast_shapes,
     check_axis,
-    dims_may_equal,
     quiet,
     tensor_type,
     widen,
@@ -98,9 +97,7 @@ def _infer_batch_norm(attrs: EpsilonAttrs, x: Type, *rest: Type) -> Type:
     if data.rank < 2:
         raise ValueError(f"x must have rank >= 2, got {data.rank}")
     for what, type_ in zip(("scale", "bias", "mean", "variance"), rest, strict=True):
-        found = tensor_type(type_, FLOAT, f"the {what}")
-        if found.rank != 1 or not dims_may_equal(found.shape[0], data.shape[1]):
-            raise ValueError(f"the {what} must have shape ({data.shape[1]},), got {found.shape}")
+        require_shape(tensor_type(type_, FLOAT, f"the {what}").shape, (data.shape[1],), f"the {what}")
     return data
 
 
@@ -197,9 +194,7 @@ def _infer_layer_norm(attrs: LayerNormAttrs, x: Type, *rest: Type) -> Type:
     data = tensor_type(x, FLOAT)
     check_axis(attrs.axis, data.rank)
     for what, type_ in zip(("scale", "bias"), rest, strict=False):
-        found = tensor_type(type_, FLOAT, f"the {what}")
-        if len(broadcast_shapes(found.shape, data.shape)) != data.rank:
-            raise ValueError(f"the {what} must broadcast to {data.shape}, got shape {found.shape}")
+        require_broadcast_to(tensor_type(type_, FLOAT, f"the {what}").shape, data.shape, f"the {what}")
     return data
 
 

@@ -7,12 +7,12 @@ computations depend.
 
 from __future__ import annotations
 
-import math
 from typing import NoReturn
 
 import numpy as np
 
 from inlaid.errors import KernelFault
+from inlaid.graph.conditions import require_static
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size
 from inlaid.ops.container import HostTypeAttrs, host_attrs, host_type
@@ -51,7 +51,7 @@ def _scalar(type_: Type, dtype: str) -> None:
 
 def _infer_bind_size(attrs: BindAttrs, value: Type, *checks: Type) -> Type:
     found = tensor_type(value)
-    count = math.prod(dim if isinstance(dim, int) else 0 for dim in found.shape)
+    count = require_static(found.size, "the number of elements")
     if found.dtype.name != "int64" or not 0 <= attrs.element < count:
         raise ValueError(f"expected an int64 tensor of static shape with an element {attrs.element}, got {value!r}")
     if any(tensor_type(check) != WITNESS for check in checks):

@@ -12,6 +12,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
 from inlaid.ops.conversion import convert, convert_value
 from inlaid.ops.define import (
@@ -21,7 +22,6 @@ from inlaid.ops.define import (
     broadcast_read,
     check_axis,
     common_dtype,
-    dims_may_equal,
     quiet,
     tensor_type,
     widen,
@@ -72,14 +72,14 @@ def _check_granularity(x: TensorType, of: TensorType, axis: int, block_size: int
     if of.rank == 0:
         return
     check_axis(axis, x.rank)
+    if block_size < 0:
+        raise ValueError(f"block_size must be >= 0, got {block_size}")
     if block_size == 0:
-        if of.rank != 1 or not dims_may_equal(of.shape[0], x.shape[axis]):
-            raise ValueError(f"{what} must be 0-d or have one element per index of axis {axis}, got {of!r}")
+        require_shape(of.shape, (x.shape[axis],), what)
         return
-    wanted = list(x.shape)
-    wanted[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
-    if of.rank != x.rank or not all(map(dims_may_equal, of.shape, wanted)):
-        raise ValueError(f"{what} must have the shape {tuple(wanted)} for blocks of {block_size}, got {of!r}")
+    blocks = list(x.shape)
+    blocks[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
+    require_shape(of.shape, blocks, what)
 
 
 def _spread(of: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:

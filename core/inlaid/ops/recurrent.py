@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, tuple_
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.ops import activation
@@ -30,7 +31,7 @@ from inlaid.ops.compose import (
     tensor_of,
     widened,
 )
-from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, dims_may_equal, quiet, tensor_type, widen_array
+from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, quiet, tensor_type, widen_array
 from inlaid.ops.elementwise import abs, add, clip, div, less, mul, sub, tanh, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import reshape, transpose
@@ -146,8 +147,7 @@ def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
     if attrs.masked:
         shapes.append((tensor_type(rest.pop(0), INTEGER), (batch,), "the lengths"))
     for found, shape, name in shapes:
-        if found.rank != len(shape) or not all(map(dims_may_equal, found.shape, shape)):
-            raise ValueError(f"{name} must have shape {shape}, got {found.shape}")
+        require_shape(found.shape, shape, name)
     last = TensorType((directions, batch, hidden), of)
     return TupleType((TensorType((steps, directions, batch, hidden), of), *(last,) * states))
 

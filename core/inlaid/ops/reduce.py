@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.graph.conditions import require
+from inlaid.arith import Dim
+from inlaid.graph.conditions import require_at_least, require_at_most
 from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.ops.define import (
     ANY,
@@ -135,9 +135,8 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
     def infer(attrs: ArgReduceAttrs, x: Type) -> Type:
         tensor = tensor_type(x, NUMERIC)
         extent = tensor.shape[check_axis(attrs.axis, tensor.rank)]
-        require(arith.at_least(extent, 1, f"dimension {attrs.axis} of the input"))
-        limit = arith.unwrap(arith.compare("<=", extent, _POSITIONS))
-        require(Constraint(limit, f"dimension {attrs.axis} of the input", f"<= {_POSITIONS}", extent))
+        require_at_least(extent, 1, f"dimension {attrs.axis} of the input")
+        require_at_most(extent, _POSITIONS, f"dimension {attrs.axis} of the input")
         return TensorType(reduced_shape(tensor.shape, (attrs.axis,), attrs.keepdims), "int64")
 
     def reference(attrs: ArgReduceAttrs, x: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import KernelFault
-from inlaid.graph.conditions import require
+from inlaid.graph.conditions import require_at_least, require_equal, require_shape
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.ops.define import (
     FLOAT,
@@ -18,7 +18,6 @@ from inlaid.ops.define import (
     Array,
     as_array,
     common_dtype,
-    dims_may_equal,
     loop_nest,
     quiet,
     tensor_type,
@@ -60,15 +59,15 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
         tensor_type(rois, FLOAT, "rois"),
         tensor_type(images, INTEGER, "images"),
     )
-    if data.rank != 4 or regions.rank != 2 or image.rank != 1 or not dims_may_equal(regions.shape[1], 4):
+    if data.rank != 4 or regions.rank != 2 or image.rank != 1:
         raise ValueError(f"x must be (N, C, H, W), rois (R, 4) and images (R,), got {data!r}, {regions!r} and {image!r}")
-    if not dims_may_equal(regions.shape[0], image.shape[0]) or min(attrs.shape) < 1 or attrs.sampling < 0:
-        raise ValueError(
-            f"expected one image per region, shape >= 1, sampling >= 0, got {image!r}, {attrs.shape}, {attrs.sampling}"
-        )
+    if min(attrs.shape) < 1 or attrs.sampling < 0:
+        raise ValueError(f"expected shape >= 1 and sampling >= 0, got {attrs.shape} and {attrs.sampling}")
+    require_equal(regions.shape[1], 4, "dimension 1 of rois")
+    require_shape(image.shape, regions.shape[:1], "images")
     common_dtype(data, regions)
     for number, extent in enumerate(data.shape[2:], 2):
-        require(arith.at_least(extent, 1, f"dimension {number} of the data"))
+        require_at_least(extent, 1, f"dimension {number} of the data")
     return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
 
 
@@ -202,8 +201,9 @@ class RoiMaxPoolAttrs(Attrs):
 
 def _infer_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Type, rois: Type) -> Type:
     data, regions = tensor_type(x, FLOAT, "the data"), tensor_type(rois, FLOAT, "rois")
-    if data.rank != 4 or regions.rank != 2 or not dims_may_equal(regions.shape[1], 5) or min(attrs.shape) < 1:
+    if data.rank != 4 or regions.rank != 2 or min(attrs.shape) < 1:
         raise ValueError(f"x must be (N, C, H, W), rois (R, 5) and shape >= 1, got {data!r}, {regions!r} and {attrs.shape}")
+    require_equal(regions.shape[1], 5, "dimension 1 of rois")
     common_dtype(data, regions)
     return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.conditions import require
+from inlaid.graph.conditions import require_at_least, require_equal
 from inlaid.graph.operator import Attrs, FusionKind, Operator
-from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.ops.define import FLOAT, Array, as_array, quiet, tensor_type, widen, widen_array, working_dtype
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, dtype, from_numpy
@@ -44,19 +44,16 @@ def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
     if data.dtype.kind not in ("float", "int", "uint") or (attrs.mode != "nearest" and not data.dtype.is_float):
         raise ValueError(f"x must be float, or numeric with mode nearest, got {data.dtype} with mode {attrs.mode}")
     spatial = data.rank - 2
-    if (
-        spatial < 1
-        or at.rank != data.rank
-        or not dims_may_equal(at.shape[-1], spatial)
-        or not dims_may_equal(at.shape[0], data.shape[0])
-    ):
+    if spatial < 1 or at.rank != data.rank:
         raise ValueError(f"x must be (N, C, spatial...) and grid (N, positions..., spatial dimensions), got {data!r} and {at!r}")
+    require_equal(at.shape[0], data.shape[0], "dimension 0 of the grid")
+    require_equal(at.shape[-1], spatial, "the last dimension of the grid")
     if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
         raise ValueError(
             f"mode must be nearest, linear or cubic, padding zeros, border or reflection, got {attrs.mode!r}, {attrs.padding!r}"
         )
     for number, extent in enumerate(data.shape[2:], 2):
-        require(arith.at_least(extent, 1, f"dimension {number} of the data"))
+        require_at_least(extent, 1, f"dimension {number} of the data")
     return TensorType((*data.shape[:2], *at.shape[1:-1]), data.dtype)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import (
     INTEGER,
@@ -23,7 +24,6 @@ from inlaid.ops.define import (
     Array,
     check_axis,
     common_dtype,
-    dims_may_equal,
     quiet,
     tensor_type,
     widen_array,
@@ -114,9 +114,7 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, x: Type, indices: Type, updates: Ty
     common_dtype(x, updates)
     _check_reduction(attrs.reduction, x)
     depth = index_depth(indices, x.rank)
-    wanted = indices.shape[:-1] + x.shape[depth:]
-    if len(wanted) != updates.rank or not all(map(dims_may_equal, wanted, updates.shape)):
-        raise ValueError(f"the updates must have shape {wanted}, got {updates.shape}")
+    require_shape(updates.shape, indices.shape[:-1] + x.shape[depth:], "the updates")
     return x
 
 
@@ -176,8 +174,7 @@ def _infer_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Type, indices: Ty
     check_axis(attrs.axis, x.rank)
     _check_reduction(attrs.reduction, x)
     check_along_axis(attrs.axis, x, indices)
-    if indices.rank != updates.rank or not all(map(dims_may_equal, indices.shape, updates.shape)):
-        raise ValueError(f"the updates must have the shape of the indices, {indices.shape}, got {updates.shape}")
+    require_shape(updates.shape, indices.shape, "the updates")
     return x
 
 

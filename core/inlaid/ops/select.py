@@ -12,6 +12,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
+from inlaid.graph.conditions import require_at_least, require_shape
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import (
@@ -19,7 +20,6 @@ from inlaid.ops.define import (
     FLOAT,
     Array,
     common_dtype,
-    dims_may_equal,
     tensor_type,
     widen,
     widen_array,
@@ -259,13 +259,12 @@ def _infer_non_max_suppression(
     boxes, scores = tensor_type(boxes, FLOAT, "the boxes"), tensor_type(scores, FLOAT, "the scores")
     limits = [tensor_type(type_, FLOAT, "a threshold") for type_ in (iou_threshold, score_threshold)]
     common_dtype(boxes, scores, *limits)
-    if boxes.rank != 3 or not dims_may_equal(boxes.shape[2], 4) or scores.rank != 3 or any(limit.rank for limit in limits):
+    if boxes.rank != 3 or scores.rank != 3 or any(limit.rank for limit in limits):
         raise ValueError(f"boxes must be (B, N, 4), scores (B, classes, N) and thresholds 0-d, got {[boxes, scores, *limits]}")
-    if not (dims_may_equal(boxes.shape[0], scores.shape[0]) and dims_may_equal(boxes.shape[1], scores.shape[2])):
-        raise ValueError(f"boxes (B, N, 4) and scores (B, classes, N) must agree in B and N, got {boxes.shape} and {scores.shape}")
-    if isinstance(attrs.max_output, int) and attrs.max_output < 0:
-        raise ValueError(f"max_output must be >= 0, got {attrs.max_output}")
-    kept = arith.unwrap(arith.minimum(attrs.max_output, upper_bound(boxes.shape[1]) or attrs.max_output))
+    require_shape(boxes.shape, (scores.shape[0], scores.shape[2], 4), "the boxes")
+    require_at_least(attrs.max_output, 0, "max_output")
+    candidates = upper_bound(boxes.shape[1])
+    kept = attrs.max_output if candidates is None else arith.unwrap(arith.minimum(attrs.max_output, candidates))
     return TensorType((_fresh("kept", scores.shape[0], scores.shape[1], kept), 3), "int64")
 
 

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.graph.conditions import require
+from inlaid.arith import Dim
+from inlaid.graph.conditions import (
+    Constraint,
+    known_equal,
+    require,
+    require_at_least,
+    require_broadcast_to,
+    require_equal,
+    require_range,
+)
 from inlaid.graph.operator import Attrs, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import (
     NUMERIC,
@@ -17,7 +25,6 @@ from inlaid.ops.define import (
     broadcast_read,
     check_axis,
     common_dtype,
-    dims_may_equal,
     tensor_type,
 )
 from inlaid.records import dataclass
@@ -51,8 +58,7 @@ def simple(dim: Dim) -> Dim:
 def _infer_reshape(attrs: ShapeAttrs, x: Type) -> Type:
     x = tensor_type(x)
     result = TensorType(attrs.shape, x.dtype)
-    if not dims_may_equal(x.size, result.size):
-        raise ValueError(f"the new shape must have {x.size} elements, got {attrs.shape}")
+    require_equal(result.size, x.size, "the number of elements of the new shape")
     return result
 
 
@@ -164,19 +170,8 @@ transpose = Operator(
 
 def _infer_broadcast_to(attrs: ShapeAttrs, x: Type) -> Type:
     x = tensor_type(x)
-    if x.rank > len(attrs.shape):
-        raise ValueError(f"the shape must have rank >= {x.rank}, got {attrs.shape}")
-    for dim, wanted in zip(x.shape, attrs.shape[len(attrs.shape) - x.rank :], strict=True):
-        if dim not in (1, wanted) and isinstance(dim, int) and isinstance(wanted, int):
-            raise ValueError(f"a dimension must be 1 or {wanted} to broadcast to {wanted}, got {dim}")
-        require(_reaches(dim, wanted))
+    require_broadcast_to(x.shape, attrs.shape, "x")
     return TensorType(attrs.shape, x.dtype)
-
-
-def _reaches(dim: Dim, wanted: Dim) -> Constraint:
-    """Return the constraint that a dimension broadcasts to another."""
-    condition = arith.logical_or(arith.compare("==", dim, wanted), arith.compare("==", dim, 1))
-    return Constraint(arith.unwrap(condition), f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim)
 
 
 def _compute_broadcast_to(attrs: ShapeAttrs, x: te.Tensor) -> te.Tensor:
@@ -233,10 +228,8 @@ def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
         for position, dim in enumerate(tensor.shape):
             if position == axis:
                 shape[axis] = simple(arith.add(shape[axis], dim))
-            elif not dims_may_equal(shape[position], dim):
-                raise ValueError(f"the operands must have equal extents on axis {position}, got {shape[position]} and {dim}")
-            elif isinstance(dim, int):
-                shape[position] = dim
+            else:
+                shape[position] = require_equal(shape[position], dim, f"dimension {position} of an operand")
     return TensorType(tuple(shape), of)
 
 
@@ -303,10 +296,7 @@ def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
         if stride == 0:
             raise ValueError(f"strides must not be 0, got {attrs.strides}")
         low, high = (begin, end) if stride > 0 else (end + 1, begin + 1)
-        ordered = arith.logical_and(arith.compare("<=", low, high), arith.compare("<=", high, extent))
-        inside = arith.unwrap(arith.logical_and(arith.compare("<=", 0, low), ordered))
-        what = f"the range of slice {begin}:{end}:{stride}"
-        require(Constraint(inside, what, f"within an axis of {extent} elements", slice_extent(begin, end, stride)))
+        require_range(low, high, extent, f"the range of slice {begin}:{end}:{stride}")
     return TensorType(tuple(map(slice_extent, attrs.begin, attrs.end, attrs.strides)), x.dtype)
 
 
@@ -366,12 +356,11 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
         raise ValueError(f"expected a value with mode constant and none with other modes, got mode {attrs.mode}")
     if value is not None and common_dtype(x, tensor_type(value, what="the value")) and tensor_type(value).rank != 0:
         raise ValueError("the value must be 0-d")
-    shape = []
+    shape: list[Dim] = []
     for extent, before, after in zip(x.shape, attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True):
         padded = simple(arith.add(arith.add(extent, before), after))
-        if isinstance(padded, int) and padded < 0:
-            raise ValueError(f"pads must not remove more than the {extent} elements of an axis, got {before} and {after}")
-        if attrs.mode != "constant" and padded != extent:
+        require_at_least(padded, 0, f"dimension {len(shape)} of the output")
+        if attrs.mode != "constant" and not known_equal(padded, extent):
             filled = arith.logical_or(arith.compare(">=", extent, 1), arith.compare("==", padded, 0))
             require(Constraint(arith.unwrap(filled), f"an axis that is padded in mode {attrs.mode}", ">= 1", extent))
         shape.append(padded)
@@ -460,8 +449,8 @@ def _infer_tile(attrs: TileAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if len(attrs.repeats) != x.rank:
         raise ValueError(f"repeats must have {x.rank} elements, got {attrs.repeats}")
-    if any(isinstance(count, int) and count < 0 for count in attrs.repeats):
-        raise ValueError(f"repeats must be >= 0, got {attrs.repeats}")
+    for count in attrs.repeats:
+        require_at_least(count, 0, "a repeat")
     return TensorType(_tiled(x.shape, attrs.repeats), x.dtype)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import INTEGER, Array, check_axes, tensor_type
@@ -32,9 +33,8 @@ class DynamicSliceAttrs(Attrs):
 def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: Type) -> Type:
     x = tensor_type(x)
     axes = check_axes(attrs.axes, x.rank)
-    for limits in (tensor_type(starts, INTEGER, "the starts"), tensor_type(ends, INTEGER, "the ends")):
-        if limits.shape != (len(axes),):
-            raise ValueError(f"starts and ends must have shape ({len(axes)},), got {limits.shape}")
+    for limits, what in ((starts, "the starts"), (ends, "the ends")):
+        require_shape(tensor_type(limits, INTEGER, what).shape, (len(axes),), what)
     if len(attrs.strides) != len(axes) or 0 in attrs.strides:
         raise ValueError(f"strides must have {len(axes)} non-zero elements, got {attrs.strides}")
     shape = list(x.shape)

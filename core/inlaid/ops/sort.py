@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.graph.conditions import require
+from inlaid.arith import Dim
+from inlaid.graph.conditions import require_within
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
 from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
@@ -117,9 +117,7 @@ class TopkAttrs(Attrs):
 def _infer_topk(attrs: TopkAttrs, x: Type) -> Type:
     x = tensor_type(x, ANY)
     axis = check_axis(attrs.axis, x.rank)
-    extent = x.shape[axis]
-    fits = arith.logical_and(arith.compare("<=", 0, attrs.k), arith.compare("<=", attrs.k, extent))
-    require(Constraint(arith.unwrap(fits), "k", f"0 to {extent!r}, the elements of axis {axis}", attrs.k))
+    require_within(attrs.k, 0, x.shape[axis], "k")
     shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
     return TupleType((TensorType(shape, x.dtype), TensorType(shape, "int64")))
 

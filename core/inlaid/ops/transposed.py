@@ -8,12 +8,12 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.graph.conditions import require
+from inlaid.graph.conditions import require_at_least, require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.compose import join, reversed_axis, scalar, tensor_of
 from inlaid.ops.convolution import ConvAttrs, check_data, conv, grouped
-from inlaid.ops.define import Array, as_array, dims_may_equal, quiet
+from inlaid.ops.define import Array, as_array, quiet
 from inlaid.ops.index import take
 from inlaid.ops.product import accumulator_dtype, product_dtype
 from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
@@ -51,18 +51,16 @@ def _transposed(
     )
     shape: list[Dim] = []
     for number, (axis, extent, more) in enumerate(zip(axes, spatial, extra, strict=True), 2):
-        if isinstance(axis.before, int) and axis.before < 0:
-            raise ValueError(f"pads before an axis must be >= 0, got {axis.before}")
+        require_at_least(axis.before, 0, "a pad before an axis")
         length = (extent - 1) * axis.stride + axis.span + more - axis.before - axis.after
-        require(arith.at_least(length, 1, f"dimension {number} of the output"))
+        require_at_least(length, 1, f"dimension {number} of the output")
         shape.append(arith.unwrap(arith.wrap(length)))
     return axes, tuple(shape)
 
 
 def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Type:
     data, weights = check_data(x, w)
-    if not dims_may_equal(data.shape[1], weights.shape[0]):
-        raise ValueError(f"dimension 0 of w must be the {data.shape[1]} channels of x, got {weights.shape[0]}")
+    require_equal(weights.shape[0], data.shape[1], "dimension 0 of w, the channels of x,")
     grouped(weights.shape[0], attrs.groups, "input")
     _, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
     result = product_dtype(data.dtype, weights.dtype, attrs.out_dtype)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.graph.conditions import require
+from inlaid.arith import Dim
+from inlaid.graph.conditions import require_at_least
 from inlaid.graph.operator import Attrs
 from inlaid.ops.define import Array
 from inlaid.records import dataclass
@@ -48,8 +48,7 @@ class Axis:
         number is >= 1. Raises ValueError if the precondition cannot hold."""
         room = extent + self.before + self.after - self.span
         count = arith.unwrap(arith.simplify(room // self.stride + 1))
-        what = f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})"
-        require(Constraint(arith.unwrap(arith.compare(">=", room, 0)), what, ">= 1", count))
+        require_at_least(count, 1, f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})")
         return count
 
 
@@ -64,9 +63,9 @@ def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
     if min((*strides, *dilations), default=1) < 1:
         raise ValueError(f"strides and dilations must be >= 1, got {attrs.strides} and {attrs.dilations}")
     for number, dim in enumerate(kernel):
-        require(arith.at_least(dim, 1, f"dimension {number} of the window"))
+        require_at_least(dim, 1, f"dimension {number} of the window")
     for dim in pads:
-        require(arith.at_least(dim, 0, "a pad"))
+        require_at_least(dim, 0, "a pad")
     return tuple(map(Axis, kernel, strides, dilations, pads[:rank], pads[rank:]))
 
 

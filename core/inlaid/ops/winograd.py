@@ -19,8 +19,9 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.cores import in_threads
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import FusionKind, Operator
-from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type
+from inlaid.ops.define import FLOAT, Array, as_array, quiet, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
@@ -173,10 +174,9 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
         raise ValueError(f"with halves, tile must be one of {', '.join(map(str, HALVES))}, got {attrs.tile}")
     if attrs.strides or attrs.dilations:
         raise ValueError(f"strides and dilations must be 1, got {attrs.strides} and {attrs.dilations}")
-    if data.rank != 4 or weights.rank != 4 or weights.shape[:2] != (attrs.tile + 2,) * 2:
+    if data.rank != 4 or weights.rank != 4:
         raise ValueError(f"x must be (N, C, H, W) and u ({attrs.tile + 2}, {attrs.tile + 2}, C, O), got {data!r} and {weights!r}")
-    if not dims_may_equal(data.shape[1], weights.shape[2]):
-        raise ValueError(f"dimension 2 of u must be the {data.shape[1]} channels of x, got {weights.shape[2]}")
+    require_shape(weights.shape[:3], (attrs.tile + 2, attrs.tile + 2, data.shape[1]), "u")
     if data.dtype.is_int or weights.dtype.is_int:
         if data.dtype.name not in (*BYTES, INTEGER) or weights.dtype.name != INTEGER:
             raise ValueError(f"integers x must be of at most 16 bits and u {INTEGER}, got {data.dtype} and {weights.dtype}")

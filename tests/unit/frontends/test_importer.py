@@ -176,7 +176,7 @@ def test_operators_that_onnx_defines_by_a_body_need_no_converter(monkeypatch):
         ("g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "outputs of the graph must have different names"),
         ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "duplicate input 'x'"),
         ("g (float[2] x) => (float[2] b) { a = Add(x, b)  b = Relu(a)  c = Neg(b) }", "cycle of the nodes 'a', 'b'"),
-        ("g (float[2] x, float[3] y) => (float[2] z) { z = Add(x, y) }", "Add.*to broadcast, got 2 and 3"),
+        ("g (float[2] x, float[3] y) => (float[2] z) { z = Add(x, y) }", "Add.*must be 1 or 2 to broadcast, got 3"),
         ("g (float[2] x) => (float[2] y) { y = Transpose <perm = [3]> (x) }", "Transpose"),
         ("g (float[2] x) => (float[2] y) { y = far.Away(x) }", "domain 'far' has no supported operator"),
         (

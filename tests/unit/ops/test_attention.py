@@ -72,11 +72,11 @@ def test_symbolic_lengths() -> None:
 
 def test_attention_refuses() -> None:
     q, k, v = heads(1, 4, 3, 2, 2)
-    raises_for(ops.attention, "the number of query heads must be a multiple of the 3 key heads, got 4", q, k, v, scale=1.0)
-    raises_for(ops.attention, "positions of keys and values", q[:, :3], k, v[:, :, :1], scale=1.0)
+    raises_for(ops.attention, "the number of query heads must be a multiple of 3, got 4", q, k, v, scale=1.0)
+    raises_for(ops.attention, "dimension 2 of the values must be 2, got 1", q[:, :3], k, v[:, :, :1], scale=1.0)
     raises_for(
         ops.attention,
-        "dimensions must be equal or 1 to broadcast, got 5 and 2",
+        "dimension 0 of the mask must be 1 or 2 to broadcast, got 5",
         q[:, :3],
         k,
         v,
@@ -84,5 +84,14 @@ def test_attention_refuses() -> None:
         scale=1.0,
         masked=True,
     )
-    raises_for(ops.attention, "the mask must broadcast to", q[:, :3], k, v, normal((5, 1, 1, 1)), scale=1.0, masked=True)
+    raises_for(
+        ops.attention,
+        "dimension 0 of the mask must be 1 to broadcast, got 5",
+        q[:, :3],
+        k,
+        v,
+        normal((5, 1, 1, 1)),
+        scale=1.0,
+        masked=True,
+    )
     raises_for(ops.attention, "masked and padded require 4 operands, got 3", q[:, :3], k, v, scale=1.0, masked=True)

@@ -98,8 +98,8 @@ def test_conv_of_symbolic_sizes() -> None:
 
 def test_conv_refuses() -> None:
     x, w = normal((1, 4, 5, 5)), normal((4, 2, 3, 3))
-    raises_for(ops.conv, "w must have 4 / 1 input channels per group, got 2", x, w)
-    raises_for(ops.conv, "groups", x, w, groups=3)
+    raises_for(ops.conv, "the number of input channels per group of w must be 4, got 2", x, w)
+    raises_for(ops.conv, "the number of input channels must be a multiple of 3, got 4", x, w, groups=3)
     raises_for(ops.conv, "must be >= 1, got", normal((1, 2, 2, 2)), w)
     raises_for(ops.conv, "strides", x, w, groups=2, strides=(1,))
     raises_for(ops.conv, "the operands must have one float dtype or integer dtypes, got float32", x, w.astype(np.float16), groups=2)

@@ -68,18 +68,20 @@ def test_wild_offsets_read_nothing_outside() -> None:
 
 def test_deform_conv_refuses() -> None:
     x, w = normal((1, 4, 5, 5)), normal((2, 4, 3, 3))
-    raises_for(ops.deform_conv, "the offset must have shape", x, w, normal((1, 9, 3, 3)))
-    raises_for(ops.deform_conv, "the mask must have shape", x, w, normal((1, 18, 3, 3)), normal((1, 18, 3, 3)))
+    raises_for(ops.deform_conv, "dimension 1 of the offset must be 18, got 9", x, w, normal((1, 9, 3, 3)))
+    raises_for(ops.deform_conv, "dimension 1 of the mask must be 9, got 18", x, w, normal((1, 18, 3, 3)), normal((1, 18, 3, 3)))
     raises_for(
         ops.deform_conv,
-        "the number of input channels must be a multiple of the 3 groups, got 4",
+        "the number of input channels must be a multiple of 3, got 4",
         x,
         w,
         normal((1, 18, 3, 3)),
         offset_groups=3,
     )
     raises_for(ops.deform_conv, "dimension 2 of the data must be >= 1, got 0", normal((1, 4, 0, 5)), w, normal((1, 18, 1, 3)))
-    raises_for(ops.deform_conv, "w must have 4 / 2 input channels per group, got 4", x, w, normal((1, 18, 3, 3)), groups=2)
+    raises_for(
+        ops.deform_conv, "the number of input channels per group of w must be 2, got 4", x, w, normal((1, 18, 3, 3)), groups=2
+    )
 
 
 @FEW
@@ -103,10 +105,12 @@ def test_col2im_is_the_adjoint_of_windows(window: Window) -> None:
 
 
 def test_col2im_refuses() -> None:
-    raises_for(ops.col2im, "dimension 2 must be the product of the", normal((1, 4, 5)), shape=(4, 4), kernel=(2, 2))
+    raises_for(
+        ops.col2im, "dimension 2 of x, the number of windows, must be 9, got 5", normal((1, 4, 5)), shape=(4, 4), kernel=(2, 2)
+    )
     raises_for(
         ops.col2im,
-        "dimension 1 must be a multiple of the 4 taps of a window, got 5",
+        "dimension 1 of x, of channels and taps, must be a multiple of 4, got 5",
         normal((1, 5, 9)),
         shape=(4, 4),
         kernel=(2, 2),

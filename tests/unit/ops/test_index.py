@@ -149,14 +149,14 @@ def test_a_length_outside_is_an_error(length: int) -> None:
         ("take_along_axis", (array((3,)), array((3, 1), "int64")), {"axis": 0}, "rank"),
         ("take_along_axis", (array((3, 2)), array((3, 3), "int64")), {"axis": 0}, "dimension 1 of the indices must be <= 2, got 3"),
         ("gather_nd", (array((3,)), array((1, 2), "int64")), {}, "the last dimension of the indices must be <= 1, got 2"),
-        ("gather_nd", (array((3,)), array((), "int64")), {}, "the last dimension of the indices must be static, got shape"),
+        ("gather_nd", (array((3,)), array((), "int64")), {}, "the indices must have rank >= 1, got rank 0"),
         (
             "gather_nd",
             (array((3, 2)), array((2, 1), "int64")),
             {"batch_dims": 1},
-            "the batch dimensions of x and the indices must be equal, got 3 and 2",
+            "batch dimension 0 of the indices must be 3, got 2",
         ),
-        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((3,))), {}, "updates must have shape"),
+        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((3,))), {}, "dimension 0 of the updates must be 2, got 3"),
         (
             "scatter_nd",
             (array((3,)), array((2, 1), "int64"), array((2,))),
@@ -169,7 +169,12 @@ def test_a_length_outside_is_an_error(length: int) -> None:
             {},
             "the operands must have one dtype, got float32, int64",
         ),
-        ("scatter_along_axis", (array((3,)), array((2,), "int64"), array((3,))), {"axis": 0}, "shape of the indices"),
+        (
+            "scatter_along_axis",
+            (array((3,)), array((2,), "int64"), array((3,))),
+            {"axis": 0},
+            "dimension 0 of the updates must be 2, got 3",
+        ),
         (
             "reverse_sequence",
             (array((3, 2)), array((3,), "int64")),
@@ -180,7 +185,7 @@ def test_a_length_outside_is_an_error(length: int) -> None:
             "reverse_sequence",
             (array((3, 2)), array((2,), "int64")),
             {"batch_axis": 0, "time_axis": 1},
-            "the lengths must have shape",
+            "dimension 0 of the lengths must be 3, got 2",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_symbolic_sizes() -> None:
 
 
 def test_matmul_refuses() -> None:
-    raises_for(ops.matmul, "inner dimensions", normal((2, 3)), normal((2, 3)))
+    raises_for(ops.matmul, "the inner dimension of a must be 2, got 3", normal((2, 3)), normal((2, 3)))
     raises_for(ops.matmul, "a and b must have rank >= 1, got shapes", normal(()), normal((3,)))
     raises_for(ops.matmul, "broadcast", normal((2, 1, 1)), normal((3, 1, 1)))
     raises_for(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.arith import SizeVar
+from inlaid.graph.operator import Operator
 
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import FLOATS
@@ -81,6 +83,13 @@ def test_normalisations_refuse() -> None:
     x = normal((2, 3, 4))
     raises_for(ops.softmax, "out of range", x, axis=3)
     raises_for(ops.softmax, "kind float", x.astype(np.int32), axis=1)
-    raises_for(ops.batch_norm, "the scale must have shape", x, *(normal((4,)),) * 4)
+    raises_for(ops.batch_norm, "dimension 0 of the scale must be 3, got 4", x, *(normal((4,)),) * 4)
     raises_for(ops.layer_norm, "broadcast", x, normal((3,)), axis=2)
     raises_for(ops.lrn, "x must have rank >= 2 and size must be >= 1, got 3 and 0", x, size=0)
+
+
+@pytest.mark.parametrize("operator", [ops.layer_norm, ops.rms_norm])
+def test_scales_do_not_widen_the_result(operator: Operator) -> None:
+    message = "dimension 0 of the scale must be 1 to broadcast, got 5"
+    raises_for(operator, message, normal((3, 1)), normal((5,)), axis=1)
+    raises_for(operator, "dimension 0 of the scale must be 1 to broadcast, got 2", normal((1, 5)), normal((2, 5)), axis=1)

@@ -107,7 +107,7 @@ def test_a_sequence_that_is_over_keeps_its_state() -> None:
 
 def test_layers_refuse() -> None:
     operator, args, attrs = layer("lstm", 2)
-    raises_for(operator, "w must have shape", args[0], args[1][:, :2], *args[2:], **attrs)
+    raises_for(operator, "dimension 1 of w must be 8, got 2", args[0], args[1][:, :2], *args[2:], **attrs)
     raises_for(
         operator, "expected 3 activations, alphas and betas and clip >= 0, got", *args, **{**attrs, "activations": ("Tanh",)}
     )

@@ -62,7 +62,7 @@ def test_grid_sample_at_numbers_of_elements(mode: str, padding: str) -> None:
 
 def test_grid_sample_refuses() -> None:
     x, grid = normal((1, 1, 3, 3)), normal((1, 2, 2, 2))
-    raises_for(ops.grid_sample, "spatial dimensions", x, normal((1, 2, 2, 3)))
+    raises_for(ops.grid_sample, "the last dimension of the grid must be 2, got 3", x, normal((1, 2, 2, 3)))
     raises_for(ops.grid_sample, "mode must be nearest, linear or cubic, padding zeros", x, grid, padding="mirror")
     raises_for(ops.grid_sample, "x must be float, or numeric with mode nearest, got int32 with mode", x.astype(np.int32), grid)
     raises_for(ops.grid_sample, "dimension 2 of the data must be >= 1, got 0", normal((1, 1, 0, 3)), grid)
@@ -104,6 +104,6 @@ def test_regions_of_no_image_are_faults() -> None:
 
 def test_roi_align_refuses() -> None:
     x = normal((2, 1, 4, 4))
-    raises_for(ops.roi_align, "and images", x, ROIS[:, :3], IMAGES)
-    raises_for(ops.roi_align, "expected one image per region, shape >= 1, sampling >= 0, got Tensor", x, ROIS, IMAGES[:2])
+    raises_for(ops.roi_align, "dimension 1 of rois must be 4, got 3", x, ROIS[:, :3], IMAGES)
+    raises_for(ops.roi_align, "dimension 0 of images must be 5, got 2", x, ROIS, IMAGES[:2])
     raises_for(ops.roi_align, "the operands must have one dtype, got float32, float64", x, ROIS.astype(np.float64), IMAGES)

@@ -153,7 +153,7 @@ def test_bounds_of_existential_dimensions() -> None:
             "dynamic_slice",
             (np.zeros(3), np.zeros(2, int), np.zeros(1, int)),
             {"axes": (0,), "strides": (1,)},
-            "starts and ends must have shape",
+            "dimension 0 of the starts must be 1, got 2",
         ),
         (
             "dynamic_slice",
@@ -166,13 +166,13 @@ def test_bounds_of_existential_dimensions() -> None:
             "non_max_suppression",
             (np.zeros((1, 5, 3)), np.zeros((1, 1, 5)), np.float64(0), np.float64(0)),
             {"max_output": 1},
-            "and thresholds 0-d, got",
+            "dimension 2 of the boxes must be 4, got 3",
         ),
         (
             "non_max_suppression",
             (np.zeros((1, 5, 4)), np.zeros((1, 1, 6)), np.float64(0), np.float64(0)),
             {"max_output": 1},
-            "must agree in B and N, got",
+            "dimension 1 of the boxes must be 6, got 5",
         ),
     ],
 )

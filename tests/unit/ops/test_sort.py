@@ -66,7 +66,7 @@ def test_topk_symbolic() -> None:
 
 
 def test_more_than_there_are() -> None:
-    raises_for(ops.topk, "k must be 0 to 3, the elements of axis 0, got 4", np.zeros(3), k=4, axis=0)
+    raises_for(ops.topk, "k must be 0 to 3, got 4", np.zeros(3), k=4, axis=0)
 
 
 @pytest.mark.parametrize("of", DTYPES)

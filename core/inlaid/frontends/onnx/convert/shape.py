@@ -13,10 +13,10 @@ from inlaid.frontends.bind import element_of, integer
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.frontends.shapes import cut, normal_range, quotient
+from inlaid.graph.conditions import broadcast_shapes
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import tensor_of
 from inlaid.ops.conversion import cast
-from inlaid.ops.define import broadcast_shapes
 from inlaid.ops.elementwise import (
     add,
     ceil,

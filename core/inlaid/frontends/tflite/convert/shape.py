@@ -12,9 +12,9 @@ from inlaid.arith import Dim
 from inlaid.frontends.shapes import cut, quotient
 from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
+from inlaid.graph.conditions import broadcast_shapes
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
-from inlaid.ops.define import broadcast_shapes
 from inlaid.ops.shape import simple
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
