@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
+from inlaid import ops
 from inlaid.errors import InlaidError, InputError, KernelFault, TypeInferenceError
+from inlaid.graph.interp import Interpreter
 from inlaid.runtime import load
 
 TARGETS = ("x86:threads=2", "reference")
@@ -176,3 +179,94 @@ def test_runs_after_failed_ones(target: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work, seed) for seed in range(4)]:
             done.result()
+
+
+# --- relations between operands ---------------------------------------------------------------------------------------
+
+
+class Operands:
+    """The operands of a model: random ones, named, with a symbolic dimension where a shape has a name."""
+
+    def __init__(self) -> None:
+        self.vars: list[inlaid.graph.ir.Var] = []  # type: ignore[name-defined]
+
+    def __call__(self, *shape: int | str, of: str = "float32") -> inlaid.graph.ir.Var:  # type: ignore[name-defined]
+        self.vars.append(inlaid.var(f"x{len(self.vars)}", shape, of))
+        return self.vars[-1]
+
+    def values(self, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+        """Values of given sizes. Integers are valid indices: 0."""
+        made = {}
+        for number, each in enumerate(self.vars):
+            shape = [dim if isinstance(dim, int) else sizes[repr(dim)] for dim in each.shape]
+            random = np.random.default_rng(number).standard_normal(shape)
+            made[each.name] = random.astype(np.float32) if each.type.dtype.is_float else np.zeros(shape, np.int64)
+        return made
+
+
+def related() -> tuple[inlaid.graph.ir.Function, Operands]:  # type: ignore[name-defined]
+    """A model of operators whose operands' sizes are related, and its operands. Each relation has a size of its own."""
+    x = Operands()
+    results = [
+        ops.take_along_axis(x(1, "gather"), x(1, 6, of="int64"), axis=0),
+        ops.take_along_axis(x(3, 5), x("rows", 2, of="int64"), axis=1),
+        ops.scatter_along_axis(x(3, "scatter"), x(1, 6, of="int64"), x(1, 6), axis=0),
+        ops.scatter_along_axis(x(1, 5), x("places", 2, of="int64"), x("updates", 2), axis=1, reduction="add"),
+        ops.deform_conv(x(1, "channels", 5, 5), x(4, 2, 3, 3), x(1, 18, 3, 3), groups=2),
+        ops.deform_conv(x(1, 4, 5, 5), x("filters", 2, 3, 3), x(1, 18, 3, 3), groups=2),
+        ops.col2im(x(1, "columns", 4), shape=(3, 3), kernel=(2, 2)),
+        ops.layer_norm(x(3, "hidden"), x(4), axis=1),
+        ops.dynamic_slice(x(8), x("starts", of="int64"), np.array([4]), axes=(0,), strides=(1,)),
+        ops.tile(x(3), repeats=(x("repeats").shape[0] - 2,)),
+        ops.non_max_suppression(x(1, 4, 4), x(1, 1, 4), np.float32(0.5), np.float32(0), max_output=x("most").shape[0] - 2),
+        *ops.split(x("parts"), (2, 3)),
+    ]
+    return inlaid.function(x.vars, inlaid.tuple_(results)), x
+
+
+FIT = {
+    "gather": 6, "rows": 3, "scatter": 6, "places": 1, "updates": 1, "channels": 4, "filters": 4, "columns": 8, "hidden": 4,
+    "starts": 1, "repeats": 4, "most": 4, "parts": 5,
+}  # fmt: skip
+UNFIT = [
+    ("gather", (0, 1, 5), "dimension 1 of the indices must be <= gather, got 6 where gather is {}"),
+    ("rows", (4, 9), "dimension 0 of the indices must be <= 3, got {}"),
+    ("scatter", (0, 2, 5), "dimension 1 of the indices must be <= scatter, got 6 where scatter is {}"),
+    ("places", (2,), "dimension 0 of the indices must be <= 1, got {}"),
+    ("updates", (0, 2), "dimension 0 of the updates must be places, got {}"),
+    ("channels", (3, 5), "the number of input channels must be a multiple of 2, got {}"),
+    ("filters", (3, 5), "the number of output channels must be a multiple of 2, got {}"),
+    ("columns", (3, 9), "dimension 1 of x, of channels and taps, must be a multiple of 4, got {}"),
+    ("hidden", (0, 1, 5), "dimension 0 of the scale must be 1 or hidden to broadcast, got 4 where hidden is {}"),
+    ("starts", (0, 2), "dimension 0 of the starts must be 1, got {}"),
+    ("repeats", (1,), "a repeat must be >= 0, got -1"),
+    ("most", (1,), "max_output must be >= 0, got -1"),
+    ("parts", (4, 6), "the number of elements of the new shape must be parts, got 5 where parts is {}"),
+]
+MORE = {"gather": (7,), "rows": (0, 2), "scatter": (7,), "filters": (6,), "columns": (0, 4), "repeats": (2, 5), "most": (2, 9)}
+"""Further sizes that fit."""
+
+
+@pytest.mark.parametrize("target", ["reference", "x86:threads=1", "x86:threads=1,check=true"])
+def test_relations_between_operands(target: str) -> None:
+    """They are checked before anything runs: kernels loop over one operand and index another."""
+    model, operands = related()
+    executable = inlaid.compile(model, targets=[target])
+    oracle = Interpreter()
+    for name, size in (("", 0), *((name, size) for name, sizes in MORE.items() for size in sizes)):
+        given = operands.values({**FIT, name: size})
+        for value, expected in zip(executable.run(given).values(), oracle.run(model, list(given.values())), strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+    for name, sizes, message in UNFIT:
+        for size in sizes:
+            with pytest.raises(InputError, match=re.escape(message.format(size))):
+                executable.run(operands.values({**FIT, name: size}))
+
+
+def test_static_relations_have_the_same_words() -> None:
+    with pytest.raises(TypeInferenceError, match="dimension 1 of the indices must be <= 2, got 6"):
+        ops.scatter_along_axis(np.zeros((3, 2)), np.zeros((1, 6), np.int64), np.zeros((1, 6)), axis=0)
+    with pytest.raises(TypeInferenceError, match="dimension 0 of the scale must be 1 to broadcast, got 4"):
+        ops.layer_norm(inlaid.var("x", (3, 1)), np.zeros(4, np.float32), axis=1)
+    with pytest.raises(TypeInferenceError, match=r"the mask must have rank 4 \(shape \(1, 9, 3, 3\)\), got shape \(1, 9, 3\)"):
+        ops.deform_conv(*(inlaid.var("x", shape) for shape in ((1, 4, 5, 5), (2, 4, 3, 3), (1, 18, 3, 3), (1, 9, 3))))

@@ -123,7 +123,8 @@ def mean(x: Expr, axes: int | Sequence[int] | None = None, keepdims: bool = Fals
 def split(x: Expr, parts: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...]:
     """Split a tensor along an axis into `parts` equal pieces, or into pieces with the extents in `parts`.
 
-    Raises `TypeInferenceError` if the extents do not add up to the axis, or if `parts` is a number and the extent is symbolic.
+    Raises `TypeInferenceError` if the extents do not add up to the axis, or if `parts` is a number and the extent is symbolic. The
+    run checks that they add up to a symbolic extent.
     """
     type_ = compose.tensor_of(x)
     if not -type_.rank <= axis < type_.rank:
@@ -139,8 +140,10 @@ def split(x: Expr, parts: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...
         total = 0
         for size in sizes:
             total += size
-        if isinstance(extent, int) and (total != extent or min(sizes, default=0) < 0):
-            raise TypeInferenceError(f"expected parts that add up to {extent} (axis {axis} of {type_!r}), got {sizes}")
+        if min(sizes, default=0) < 0 or (isinstance(extent, int) and total != extent):
+            raise TypeInferenceError(f"expected parts >= 0 that add up to {extent!r} (axis {axis} of {type_!r}), got {sizes}")
+        if not isinstance(extent, int):
+            x = reshape(x, shape=(*type_.shape[:axis], total, *type_.shape[axis + 1 :]))  # states that they add up
     pieces, begin = [], 0
     for size in sizes:
         key = [slice(None)] * type_.rank

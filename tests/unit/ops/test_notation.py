@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import TypeInferenceError
+from inlaid.errors import InputError, TypeInferenceError
 from inlaid.graph.interp import evaluate
 from inlaid.types import TensorType, TupleType
 
@@ -77,7 +77,10 @@ def test_a_symbolic_extent_of_a_new_shape_may_be_left_out() -> None:
     x, n = inlaid.var("x", ("n", 3, 4)), inlaid.SizeVar("n")
     shapes = ((-1, 12), (-1, 4, 3), (-1,), (2, -1))
     assert [ops.reshape(x, shape=shape).shape for shape in shapes] == [(n, 12), (n, 4, 3), (n * 12,), (2, n * 6)]
-    for wrong, message in (((-1, -1), "an extent must be an integer >= 0"), ((-1, 0), "the new shape must have 6 elements")):
+    for wrong, message in (
+        ((-1, -1), "an extent must be an integer >= 0"),
+        ((-1, 0), "the number of elements of the new shape must be 6, got 0"),
+    ):
         with pytest.raises(TypeInferenceError, match=message):
             ops.reshape(np.zeros((2, 3)), shape=wrong)
 
@@ -144,7 +147,7 @@ def test_subscripts_by_tensors_and_of_tuples() -> None:
         (lambda x: x["a"], "expected integers, slices, None or ... as an index, got 'a'"),
         (lambda x: x[::0], "the step of a slice must not be 0"),
         (lambda x: ops.split(x, 3), "expected a number of equal parts of axis 0, of extent 4, got 3"),
-        (lambda x: ops.split(x, (1, 2), axis=-1), r"expected parts that add up to 6 \(axis 2"),
+        (lambda x: ops.split(x, (1, 2), axis=-1), r"expected parts >= 0 that add up to 6 \(axis 2"),
         (lambda x: ops.sum(x, 3), "axes must be >= -3 and < 3"),
         (
             lambda x: inlaid.tuple_item(inlaid.tuple_([x]), 3),
@@ -172,6 +175,17 @@ def test_split() -> None:
         expected = np.split(A, cuts, axis)
         for place, piece in enumerate(expected):
             np.testing.assert_array_equal(of(lambda x, p=parts, a=axis, n=place: ops.split(x, p, a)[n], A), piece)
+
+
+def test_parts_of_a_symbolic_axis_add_up() -> None:
+    x = inlaid.var("x", ("n", 2))
+    executable = inlaid.compile(inlaid.function(x, inlaid.tuple_(ops.split(x, (2, 3)))), ["reference"])
+    given = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for piece, expected in zip(executable(given), (given[:2], given[2:]), strict=True):
+        np.testing.assert_array_equal(piece, expected)
+    for rows in (4, 6, 0):
+        with pytest.raises(InputError, match=f"the number of elements of the new shape must be .*, got 10 where n is {rows}"):
+            executable(np.zeros((rows, 2), np.float32))
 
 
 @pytest.mark.parametrize("axes", [None, 0, -1, (0, 2), (-1, 0)])
