@@ -24,7 +24,8 @@ class SwishAttrs(inlaid.Attrs):
 
 
 def infer(attrs, x):
-    """Infer the result type, which is the input's. A ValueError is reported with the operator and its inputs."""
+    """Infer the result type, which is the input's. A ValueError is reported with the operator and its inputs. (Relations between
+    sizes are stated by `inlaid.conditions`, which also checks sizes that are known only at run time.)"""
     if not x.dtype.is_float:
         raise ValueError(f"expected a float input, found {x.dtype}")
     return x

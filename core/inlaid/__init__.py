@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from inlaid.arith import SizeVar as SizeVar
     from inlaid.errors import InlaidError as InlaidError
     from inlaid.errors import LockWarning as LockWarning
+    from inlaid.graph import conditions as conditions
     from inlaid.graph.ir import Module as Module
     from inlaid.graph.ir import call as call
     from inlaid.graph.ir import constant as constant
@@ -85,8 +86,9 @@ _HOMES = {
     **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlaid.types"),
 }
 _PACKAGES = ("onnx_backend", "ops", "runtime")
+_MODULES = {"conditions": "inlaid.graph.conditions", "te": "inlaid.tensor.te"}
 
-__all__ = ["__version__", *_HOMES, *_PACKAGES, "te"]
+__all__ = ["__version__", *_HOMES, *_PACKAGES, *_MODULES]
 
 
 def import_part(name: str) -> Any:
@@ -107,8 +109,8 @@ def import_part(name: str) -> Any:
 if not TYPE_CHECKING:  # type checkers see the names above, and report unknown ones
 
     def __getattr__(name: str) -> Any:
-        if name == "te":
-            return import_part("inlaid.tensor.te")
+        if name in _MODULES:
+            return import_part(_MODULES[name])
         if name in _HOMES:
             return getattr(import_part(_HOMES[name]), name)
         if name in _PACKAGES:

@@ -129,7 +129,7 @@ class Const(Expr):
     __slots__ = ("value",)
 
     def __init__(self, value: int) -> None:
-        self.value = index(value)
+        self.value = +value if isinstance(value, int) else index(value)  # keeps a traced size (`inlaid.graph.traced`)
         self.operands = ()
         self._hash = hash((Const, self.value))
 
@@ -294,7 +294,10 @@ class Compare(Expr):
         return type(other) is Compare and self.op == other.op and self.operands == other.operands
 
     def __bool__(self) -> bool:
-        raise TypeError(f"expected a Python bool, got {self!r}, whose truth is known only at run time: use select")
+        raise TypeError(
+            f"expected a Python bool, got {self!r}, whose truth is known only at run time: use select, or inlaid.conditions in the "
+            "type relation of an operator"
+        )
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return compare(self.op, *operands)

@@ -41,17 +41,19 @@ class TensorType(Type):
     @property
     def is_static(self) -> bool:
         """Whether all dimensions are integers."""
-        return all(type(dim) is int for dim in self.shape)
+        return all(isinstance(dim, int) for dim in self.shape)
 
     def __repr__(self) -> str:
         return f"Tensor[({', '.join(map(repr, self.shape))}{',' if len(self.shape) == 1 else ''}), {self.dtype}]"
 
 
 def _dim(value: object) -> Dim:
+    if isinstance(value, int) and value >= 0:
+        return +value  # an integer, or a size that is traced (`inlaid.graph.traced`)
     if isinstance(value, str):
         return SizeVar(value)
     if not isinstance(value, Expr):
-        if not isinstance(value, Integral) or value < 0:
+        if isinstance(value, int) or not isinstance(value, Integral) or value < 0:
             raise TypeInferenceError(
                 f"an extent must be an integer >= 0, a name or an expression of sizes, got {value!r}",
                 remedy='name an extent that is not known, such as "batch"',
