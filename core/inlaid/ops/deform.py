@@ -101,7 +101,7 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
     if mask is not None:
         samples *= widen_array(mask).reshape(len(x), attrs.offset_groups, *kernel, *spatial, 1)
     columns = np.moveaxis(samples, -1, 2).reshape(len(x), attrs.groups, w.shape[1], int(np.prod(kernel)), *spatial)
-    grouped_weights = weights.reshape(attrs.groups, -1, w.shape[1], int(np.prod(kernel)))
+    grouped_weights = weights.reshape(attrs.groups, w.shape[0] // attrs.groups, w.shape[1], int(np.prod(kernel)))
     total = np.einsum("ngck...,gock->ngo...", columns, grouped_weights)
     return as_array(total.reshape(len(x), w.shape[0], *spatial), from_numpy(x.dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -198,11 +199,16 @@ def _infer_layer_norm(attrs: LayerNormAttrs, x: Type, *rest: Type) -> Type:
     return data
 
 
+def _mean_array(x: Array, axis: int) -> Array:
+    """Return the mean over the axes from `axis` on, keeping them. NaN for no elements, without the warning of numpy's `mean`."""
+    return np.asarray(x.sum(axis=tuple(range(axis, x.ndim)), keepdims=True) / x.dtype.type(math.prod(x.shape[axis:])))
+
+
 @quiet
 def _reference_layer_norm(attrs: LayerNormAttrs, x: Array, scale: Array, bias: Array | None = None) -> Array:
-    wide, axes = widen_array(x), tuple(range(attrs.axis, x.ndim))
-    centred = wide - wide.mean(axis=axes, keepdims=True)
-    variance = (centred * centred).mean(axis=axes, keepdims=True)
+    wide = widen_array(x)
+    centred = wide - _mean_array(wide, attrs.axis)
+    variance = _mean_array(centred * centred, attrs.axis)
     result = centred / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
     return as_array(result if bias is None else result + widen_array(bias), from_numpy(x.dtype))
 
@@ -210,7 +216,7 @@ def _reference_layer_norm(attrs: LayerNormAttrs, x: Array, scale: Array, bias: A
 @quiet
 def _reference_rms_norm(attrs: LayerNormAttrs, x: Array, scale: Array) -> Array:
     wide = widen_array(x)
-    square = (wide * wide).mean(axis=tuple(range(attrs.axis, x.ndim)), keepdims=True)
+    square = _mean_array(wide * wide, attrs.axis)
     return as_array(wide / np.sqrt(square + wide.dtype.type(attrs.epsilon)) * widen_array(scale), from_numpy(x.dtype))
 
 

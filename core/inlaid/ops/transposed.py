@@ -75,7 +75,8 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
     axes, spatial = _transposed(attrs, w.shape[2:], x.shape[2:])
     lengths = [arith.evaluate(length, {}) for length in spatial]
     crops = [arith.evaluate(axis.before, {}) for axis in axes]
-    reaches = [(extent - 1) * axis.stride + 1 for axis, extent in zip(axes, x.shape[2:], strict=True)]
+    # Distance from the first to the last element that a tap adds to; an empty axis adds nothing.
+    reaches = [(extent - 1) * axis.stride + 1 if extent else 0 for axis, extent in zip(axes, x.shape[2:], strict=True)]
     groups, inputs, outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
     data = x.astype(acc, copy=False).reshape(x.shape[0], groups, inputs, *x.shape[2:])
     weights = w.astype(acc, copy=False).reshape(groups, inputs, *w.shape[1:])

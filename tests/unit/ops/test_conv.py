@@ -162,3 +162,14 @@ def test_conv_transpose_is_the_adjoint_of_conv() -> None:
     missing = np.zeros(x.shape)
     missing[short] = backward[short]
     np.testing.assert_allclose((forward * y).sum(), (x * missing).sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_conv_transpose_of_an_empty_axis(symbolic: bool) -> None:
+    """The output is as large as padding and window make it, and zero."""
+    x, w = normal((1, 2, 0, 3)), normal((2, 4, 5, 2), seed=1)
+    shapes = ((1, 2, SizeVar("h"), 3), w.shape) if symbolic else None
+    result = check_decomposition(
+        ops.conv_transpose, x, w, shapes=shapes, strides=(3, 1), output_padding=(2, 0), rtol=0.0, atol=0.0
+    )[0]
+    np.testing.assert_array_equal(result, np.zeros((1, 4, 4, 4)))

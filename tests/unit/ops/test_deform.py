@@ -59,6 +59,13 @@ def test_deform_conv_of_symbolic_sizes() -> None:
     check_decomposition(ops.deform_conv, *arrays, shapes=shapes, pads=(1, 0, 1, 1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 4), (4, 0), (0, 0)])
+def test_deform_conv_without_channels(inputs: int, outputs: int) -> None:
+    x, w, offset = normal((2, inputs, 5, 6)), normal((outputs, inputs // 2, 3, 2)), normal((2, 12, 3, 5))
+    result = check_decomposition(ops.deform_conv, x, w, offset, groups=2, rtol=0, atol=0)[0]
+    np.testing.assert_array_equal(result, np.zeros((2, outputs, 3, 5)))
+
+
 def test_wild_offsets_read_nothing_outside() -> None:
     x, w = normal((1, 1, 3)), np.ones((1, 1, 1), np.float32)
     offset = np.array([1e30, -np.inf, -5], np.float32).reshape(1, 1, 3)

@@ -88,6 +88,13 @@ def test_normalisations_refuse() -> None:
     raises_for(ops.lrn, "x must have rank >= 2 and size must be >= 1, got 3 and 0", x, size=0)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4)])
+def test_normalisations_of_nothing(shape: tuple[int, int]) -> None:
+    """Warnings are errors here: the mean of no elements gives none."""
+    for operator in (ops.layer_norm, ops.rms_norm):
+        assert check(operator, normal(shape), normal(shape[1:]), axis=1)[0].shape == shape
+
+
 @pytest.mark.parametrize("operator", [ops.layer_norm, ops.rms_norm])
 def test_scales_do_not_widen_the_result(operator: Operator) -> None:
     message = "dimension 0 of the scale must be 1 to broadcast, got 5"
