@@ -59,8 +59,10 @@ class Binder:
 
     def clamped(self, value: Expr, name: str, span: Span) -> Dim:
         """Bind max(element, 0) to a dimension, for the only element of `value`."""
-        (element,) = self.values.elements(value) or (None,)
-        assert element is not None, "an integer of known rank has elements"
+        elements = self.values.elements(value)
+        if elements is None or len(elements) != 1:
+            raise ValueError(f"expected one element, got {value.type!r}")
+        (element,) = elements
         known = self.known(element)
         if known is not None:
             return simple(arith.maximum(known, 0))

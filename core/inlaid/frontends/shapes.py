@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
+from inlaid.graph.conditions import require, require_equal
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import tensor_of
 from inlaid.ops.shape import simple, strided_slice
@@ -26,6 +28,33 @@ def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
             under.append(dim)
     size, rest = arith.product(tuple(over)), arith.product(tuple(under))
     return 0 if rest == 0 else simple(arith.floordiv(size, rest))
+
+
+def show_shape(shape: Sequence[Dim]) -> str:
+    """Format a shape for messages."""
+    return f"({', '.join(map(str, shape))})"
+
+
+def require_squeezed(shape: Sequence[Dim], axes: Collection[int] | None, source: str) -> tuple[int, ...]:
+    """Require the extent 1 of the axes that are squeezed, and return them. None are all axes of extent 1: a symbolic dimension must
+    then not be 1, as the rank of the result would depend on it. `source` is the operator that may have axes, in the remedy. Raises
+    ValueError."""
+    if axes is None:
+        axes = [axis for axis, dim in enumerate(shape) if dim == 1]
+        expected = f"other than 1 (give the model's {source} its axes, or compile the model with this dimension fixed to 1)"
+        for dim in (dim for axis, dim in enumerate(shape) if axis not in axes):
+            what = f"dimension {dim} of {show_shape(shape)}, which is squeezed if it is 1,"
+            require(Constraint(arith.unwrap(arith.compare("!=", dim, 1)), what, expected, dim))
+    for axis in axes:
+        require_equal(shape[axis], 1, f"dimension {axis}, which is squeezed,")
+    return tuple(axes)
+
+
+def require_parts(parts: Sequence[Dim], extent: Dim, axis: int) -> list[tuple[Dim, Dim]]:
+    """Require the sizes of parts to add up to the extent of an axis. Returns the begin and end of each part. Raises ValueError."""
+    ends = [0, *(simple(total) for total in itertools.accumulate(parts, arith.add))]
+    require_equal(ends[-1], extent, f"the sum of the parts {show_shape(parts)} of dimension {axis}")
+    return list(itertools.pairwise(ends))
 
 
 def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inlaid.arith import Dim, SizeVar
+from inlaid.arith import Constraint, Dim, SizeVar
 from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.bind import Binder
 from inlaid.frontends.dims import identifier, own_name
@@ -27,6 +27,7 @@ from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.order import sorted_nodes
 from inlaid.frontends.onnx.schema import REMEDY, Schemas
 from inlaid.frontends.onnx.unsupported import missing_operators, refusal
+from inlaid.frontends.relations import Constraints, Relations
 from inlaid.frontends.values import Sources, Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
 from inlaid.records import dataclass, field
@@ -77,6 +78,7 @@ class FrameScope:
 
     importer: Importer
     frame: Frame
+    stated: list[Constraint] = field(default_factory=list)
 
     def static(self, expr: Expr) -> np.ndarray[Any, Any] | None:
         return self.importer.values.static(expr)
@@ -122,6 +124,7 @@ class Importer:
     values: Values = field(default_factory=Values)
     carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
     guesses: Guesses = field(default_factory=Guesses)
+    relations: Relations = field(default_factory=Relations)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
     _schemas: Schemas = field(default_factory=Schemas)
@@ -150,27 +153,29 @@ class Importer:
                 raise self._error(f"duplicate function {item.domain}:{item.name}")
             self._functions[key] = item
         self._check_size()
-        params, body = self.guesses.attempt(lambda: self._graph(model.graph, opsets))
+        params, body, constraints = self.guesses.attempt(lambda: self._graph(model.graph, opsets))
         names = [item.name for item in model.graph.output]
         if len(set(names)) != len(names):
             raise self._error("outputs of the graph must have different names")
         result = body[0] if len(body) == 1 else tuple_(body)
-        main = function(params, result, (("outputs", json.dumps(names)),), span=Span(self.file, model.graph.name))
+        span = Span(self.file, model.graph.name)
+        main = function(params, result, (("outputs", json.dumps(names)),), span=span, constraints=constraints)
         return Module({"main": main})
 
-    def _graph(self, graph: onnx.GraphProto, opsets: Mapping[str, int]) -> tuple[list[Var], list[Expr]]:
-        """Convert the model's graph. Returns the parameters and the results."""
+    def _graph(self, graph: onnx.GraphProto, opsets: Mapping[str, int]) -> tuple[list[Var], list[Expr], Constraints]:
+        """Convert the model's graph. Returns the parameters, the results and the constraints."""
         frame = Frame({}, None, opsets, {})
         params = self._graph_inputs(graph, frame)
         self._check_bindings(params)
         with self._anew():
-            return params, self._body(graph, frame)
+            return params, *self._body(graph, frame)
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
-        """Context of one attempt to import a graph. Its bindings are discarded at the end, and if it fails, its node count."""
+        """Context of one attempt to import a graph. Its bindings and relations are discarded at the end, and if it fails, its node
+        count."""
         nodes = self._nodes
-        with self.binder.nested():
+        with self.binder.nested(), self.relations.scope():
             try:
                 yield
             except ModelImportError:
@@ -297,8 +302,8 @@ class Importer:
                 params.append(value)
                 self.values.add_parameter(value)
         with self._anew():
-            results = self._body(graph, inner)
-        return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name))
+            results, constraints = self._body(graph, inner)
+        return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name), constraints=constraints)
 
     def call_function(
         self,
@@ -324,8 +329,8 @@ class Importer:
             raise self._error(str(NestedTooDeep()))
         return frame
 
-    def _body(self, graph: onnx.GraphProto, frame: Frame) -> list[Expr]:
-        """Import a graph whose inputs are in `frame` already. Returns the values of its outputs."""
+    def _body(self, graph: onnx.GraphProto, frame: Frame) -> tuple[list[Expr], Constraints]:
+        """Import a graph whose inputs are in `frame` already. Returns the values of its outputs, and its constraints."""
         weights = self.weights if frame.parent is None else {}
         for number, tensor in enumerate(graph.initializer):
             value = proto.array_of(tensor, self.external, weights.get(number))
@@ -337,7 +342,8 @@ class Importer:
             if item.type.tensor_type.HasField("shape"):
                 frame.ranks[item.name] = len(item.type.tensor_type.shape.dim)
         self._import_nodes(graph.node, frame)
-        return [self._output(frame, item.name) for item in graph.output]
+        results = [self._output(frame, item.name) for item in graph.output]
+        return results, self.relations.of(results)
 
     def _constant(self, value: np.ndarray[Any, Any], name: str) -> Expr:
         return constant(value, span=Span(self.file, name))
@@ -394,10 +400,10 @@ class Importer:
         asked = [index for index, name in enumerate(node.outputs) if name]
         if any(index >= len(results) or results[index] is None for index in asked):
             raise node.error(f"the operator has {len(results)} outputs, got {len(node.outputs)} output names")
-        for index in asked:
-            result = results[index]
-            assert result is not None
-            self._define(frame, node.outputs[index], self._finished(result, span))
+        finished = {index: self._finished(result, span) for index in asked if (result := results[index]) is not None}
+        for index, result in finished.items():
+            self._define(frame, node.outputs[index], result)
+        self.relations.add(tuple(finished.values()), scope.stated)
 
     def _convert(
         self,

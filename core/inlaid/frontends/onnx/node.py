@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim, SizeVar
+from inlaid import ops
+from inlaid.arith import Constraint, Dim
 from inlaid.errors import ModelImportError, Remedy
 from inlaid.frontends.bind import Binder, integer
 from inlaid.frontends.onnx.guess import Guesses
 from inlaid.frontends.onnx.refusals import InvalidNode as InvalidNode
 from inlaid.frontends.onnx.refusals import NeedsStatic as NeedsStatic
+from inlaid.frontends.relations import stating
 from inlaid.frontends.values import Sources
-from inlaid.graph.ir import Expr, Function, Span
+from inlaid.graph.ir import Expr, Function, Span, Tuple
 from inlaid.records import dataclass
 from inlaid.types import DType, TensorType, Type
 
@@ -53,6 +55,10 @@ class Scope(Protocol):
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
         """Final types of the carried values of loops, keyed by the loop's outputs. A loop is imported again whenever an enclosing
         loop's types are widened; the import then starts from these types."""
+
+    @property
+    def stated(self) -> list[Constraint]:
+        """The relations between sizes that the node requires, and that no operator of its conversion states."""
 
     def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
         """Convert a subgraph to a closure over the enclosing scope.
@@ -144,13 +150,22 @@ class Node:
         """Return the value, evaluated after an `assertion`."""
         return ops.after(value, self.assertion(condition, message))
 
-    def checked(self, message: str, holds: Dim, value: Expr, always: bool = False) -> Expr:
-        """Like `asserted`, for a condition on dimensions. The check is omitted if the condition is provably true. Unless `always`
-        is true, it is also omitted for a condition without data-dependent dimensions."""
-        computed = any(isinstance(size, SizeVar) and size.existential for size in arith.free_vars(holds))
-        if arith.prove(arith.wrap(holds)) or not (computed or always):
-            return value
-        return self.asserted(ops.cast(ops.reshape(ops.sizes(dims=(holds,)), shape=()), dtype="bool"), message, value)
+    @contextmanager
+    def relations(self) -> Iterator[None]:
+        """State relations between sizes that the node requires, and that no operator of its conversion states (see
+        `frontends.relations`). Raises `ModelImportError` for a relation that static sizes violate."""
+        try:
+            with stating(self.scope.stated, self.name, str(self.span)):
+                yield
+        except ValueError as error:
+            raise self.error(str(error)) from error
+
+    def inlined(self, graph: onnx.GraphProto, inputs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Convert a subgraph that always runs. Returns its outputs. Its relations become those of the node."""
+        made = self.scope.subgraph(graph, inputs)
+        assert isinstance(made.body, Tuple)
+        self.scope.stated.extend(made.constraints)
+        return made.body.fields
 
     def _integers(self, index: int) -> Expr:
         self.dtype(index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.dims import DimSpec, identifier
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
+from inlaid.frontends.relations import Constraints, Relations
 from inlaid.frontends.tflite.model import Array, Graph, Operation, Tensor, read_model
 from inlaid.frontends.tflite.node import Converter, Node, Updated
 from inlaid.frontends.values import Values
@@ -70,6 +71,7 @@ class Importer:
         self._mutable = mutable
         self._values = Values()
         self._finisher = Finisher(self._values)
+        self._relations = Relations()
         self._params: dict[str, Var] = {}
         self._handles: list[str] = []
         self._initial: dict[str, Array] = {}
@@ -95,13 +97,13 @@ class Importer:
                 raise ModelImportError(
                     f"{self.file}: the model has no dynamic size {name!r}", remedy=f"its dynamic sizes are: {known}"
                 )
-        outputs = self._run(0, given)
+        results, constraints = self._scope(lambda: (*self._run(0, given), *(self._current[key] for key in self._kept)))
         names = [graph.tensors[number].name for number in graph.outputs]
         kept = list(self._kept.values())
-        results = (*outputs, *(self._current[key] for key in self._kept))
         attrs = [("outputs", json.dumps(_distinct([*names, *kept])))]
         params = [*given, *(self._params[name] for name in kept)]
-        return function(params, results[0] if len(results) == 1 else tuple_(results), tuple(attrs))
+        body = results[0] if len(results) == 1 else tuple_(results)
+        return function(params, body, tuple(attrs), constraints=constraints)
 
     def _shape(self, name: str, tensor: Tensor, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
         """Return the shape of an input. A dynamic size has the value in the file unless the caller sets it."""
@@ -111,6 +113,12 @@ class Importer:
             spec = self._dims.get(label, shape[axis])
             shape[axis] = sizes[label] = SizeVar(label, *spec) if isinstance(spec, tuple) else spec
         return tuple(shape)
+
+    def _scope(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
+        """Return the results of a function or branch, which `build` makes, and its constraints."""
+        with self._relations.scope():
+            results = build()
+            return results, self._relations.of(results)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 
@@ -162,13 +170,17 @@ class Importer:
         between = tuple(graph.tensors[number] for number in operation.intermediates)
         node = Node(operation.name, operation.options, inputs, tensors, results, span, self, between)
         found = self._convert(node)
+        made = []
         for output, tensor, value in zip(operation.outputs, results, found.outputs, strict=True):
-            values[output] = self._finished(value, span)
+            made.append(self._finished(value, span))
+            values[output] = made[-1]
             if not tensor.fits(value.type):
                 raise node.error(f"its result must be {tensor.dtype}{tensor.shape} as declared, got {value.type!r}")
         for position, value in found.variables.items():
             number = operation.inputs[position]
-            values[number] = self._current[f"tensor {number}"] = self._finished(value, span)
+            made.append(self._finished(value, span))
+            values[number] = self._current[f"tensor {number}"] = made[-1]
+        self._relations.add(made, node.stated)
 
     def _convert(self, node: Node) -> Updated:
         converter = self._converters.get(node.name)
@@ -221,10 +233,13 @@ class Importer:
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         return self._values.dims(expr)
 
-    def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
-        self._guarded += guarded
-        found = self._run(graph, given)
-        self._guarded -= guarded
+    def call(self, graph: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
+        return self._run(graph, given)
+
+    def guarded(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
+        self._guarded += 1
+        found = self._scope(build)
+        self._guarded -= 1
         return found
 
     def initialise(self, graph: int) -> None:

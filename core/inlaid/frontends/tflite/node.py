@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, SupportsFloat
 
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.errors import ModelImportError
+from inlaid.frontends.relations import Constraints, stating
 from inlaid.frontends.tflite.model import Quantisation, Tensor
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.fixed_point import scaled
@@ -30,8 +32,11 @@ class Scope(Protocol):
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         """Return the elements of a 0-d or 1-d integer tensor as dimensions, which may be symbolic, else None."""
 
-    def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
-        """Call another graph of the model. Returns its outputs. `guarded` graphs run conditionally or repeatedly."""
+    def call(self, graph: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Call another graph of the model. Returns its outputs."""
+
+    def guarded(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
+        """Return the values that `build` makes, by calls, for a branch or the body of a loop, and its constraints."""
 
     def initialise(self, graph: int) -> None:
         """Use the assignments of a graph as the initial values of variables."""
@@ -49,7 +54,8 @@ class Scope(Protocol):
 @dataclass(frozen=True)
 class Node:
     """An operator of a graph. `values` and `tensors` have one entry per input, None for an omitted input. `results` are the tensors
-    of its outputs. `intermediates` are tensors that only have the scales of intermediate values."""
+    of its outputs. `intermediates` are tensors that only have the scales of intermediate values. `stated` are the relations between
+    sizes that the operator requires, and that no operator of its conversion states."""
 
     name: str
     options: Any
@@ -59,6 +65,14 @@ class Node:
     span: Span
     scope: Scope
     intermediates: tuple[Tensor, ...] = ()
+    stated: list[Constraint] = field(default_factory=list)
+
+    @contextmanager
+    def relations(self) -> Iterator[None]:
+        """State relations between sizes that the operator requires, and that no operator of its conversion states (see
+        `frontends.relations`). Raises ValueError for a relation that static sizes violate."""
+        with stating(self.stated, self.name, str(self.span)):
+            yield
 
     def input(self, index: int) -> Expr:
         """Return a required input. Raises `ModelImportError` if it is omitted."""

@@ -9,7 +9,14 @@ import numpy as np
 
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node
-from inlaid.graph.ir import Expr, Tuple, call
+from inlaid.graph.conditions import (
+    require_at_least,
+    require_broadcast_to,
+    require_equal,
+    require_multiple,
+    require_shape,
+)
+from inlaid.graph.ir import Expr, call
 from inlaid.ops.activation import sigmoid
 from inlaid.ops.attend import AttentionAttrs, attend, attention, products, weighted
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
@@ -26,11 +33,16 @@ _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 
 def _split_heads(node: Node, x: Expr, heads: int) -> Expr:
-    """Reshape (B, L, H * size) to (B, H, L, size)."""
+    """Reshape (B, L, H * size) to (B, L, H, size)."""
     batch, length, width = tensor_of(x).shape
-    if heads < 1 or (isinstance(width, int) and width % heads):
-        raise node.error(f"the hidden size must be a multiple of the {heads} heads, got {width}")
-    return transpose(reshape(x, shape=(batch, length, heads, width // heads)), perm=(0, 2, 1, 3))
+    with node.relations():
+        size = require_multiple(width, heads, "the hidden size, which is divided by heads,")
+    return reshape(x, shape=(batch, length, heads, size))
+
+
+def _heads_first(node: Node, x: Expr, heads: int) -> Expr:
+    """Reshape (B, L, H * size) to (B, H, L, size)."""
+    return transpose(_split_heads(node, x, heads), perm=(0, 2, 1, 3))
 
 
 def _join_heads(x: Expr) -> Expr:
@@ -57,8 +69,8 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
     if packed:
         if "q_num_heads" not in attrs or "kv_num_heads" not in attrs:
             raise node.error("inputs of rank 3 require the attributes q_num_heads and kv_num_heads")
-        q = _split_heads(node, q, attrs["q_num_heads"])
-        k, v = (_split_heads(node, x, attrs["kv_num_heads"]) for x in (k, v))
+        q = _heads_first(node, q, attrs["q_num_heads"])
+        k, v = (_heads_first(node, x, attrs["kv_num_heads"]) for x in (k, v))
     past_key, past_value = node.optional(4), node.optional(5)
     if (past_key is None) != (past_value is None):
         raise node.error("expected both past_key and past_value or neither, got one")
@@ -84,6 +96,7 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
     scores: Expr | None = None
     result: Expr
     if len(node.outputs) > 3 and node.outputs[3]:
+        _require_attention(node, options, q, k, v, *rest)
         parts = attend(options, q, k, v, *rest)
         mode = attrs.get("qk_matmul_output_mode", 0)
         if mode not in (0, 1, 2, 3):
@@ -95,22 +108,24 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
     return _join_heads(result) if packed else result, k, v, scores
 
 
+def _require_attention(node: Node, options: AttentionAttrs, *operands: Expr) -> None:
+    """State what the operator `attention` requires, for a conversion to other operators."""
+    with node.relations():
+        attention.infer(options, *(item.type for item in operands))
+
+
 def _padded_mask(node: Node, keys: Dim) -> Expr | None:
-    """Return the attention mask, extended so that it masks the keys after its end."""
+    """Return the attention mask, extended so that it masks the keys after its end. A mask with a symbolic number of columns must
+    have one per key, or one for all."""
     mask = node.optional(3)
     if mask is None:
         return None
     type_ = node.tensor(3)
-    if (
-        type_.rank == 0
-        or not isinstance(type_.shape[-1], int)
-        or not isinstance(keys, int)
-        or type_.shape[-1] >= keys
-        or type_.shape[-1] == 1
-    ):
+    columns = type_.shape[-1] if type_.rank else 1
+    if not isinstance(columns, int) or not isinstance(keys, int) or columns >= keys or columns == 1:
         return mask
     unseen = scalar(0, "bool") if type_.dtype.kind == "bool" else scalar(-np.inf, type_.dtype)
-    return pad(mask, unseen, pads=(0,) * (2 * type_.rank - 1) + (keys - type_.shape[-1],))
+    return pad(mask, unseen, pads=(0,) * (2 * type_.rank - 1) + (keys - columns,))
 
 
 def _flex_attention(node: Node) -> Expr:
@@ -122,7 +137,9 @@ def _flex_attention(node: Node) -> Expr:
     if given is not None and given not in _FLOATS:
         raise node.error(f"softmax_precision must be a float element type, got {given}")
     of = tensor_of(widened(q)).dtype if given is None else dtype(_FLOATS[given])
-    scale = scalar(_scale(node, tensor_of(q).shape[3]), tensor_of(widened(q)).dtype)
+    factor = _scale(node, tensor_of(q).shape[3])
+    _require_attention(node, AttentionAttrs(factor), q, k, v)
+    scale = scalar(factor, tensor_of(widened(q)).dtype)
     scores = cast_to(products(mul(widened(q), scale), widened(k)), of)
     probabilities = _modified(node, "prob_mod", softmax(_modified(node, "score_mod", scores), axis=3))
     return cast_to(weighted(probabilities, cast_to(v, of)), node.dtype(2))
@@ -135,9 +152,7 @@ def _modified(node: Node, name: str, value: Expr) -> Expr:
         return value
     if len(graph.input) != 1 or len(graph.output) != 1:
         raise node.error(f"{name} must have one input and one output")
-    body = node.scope.subgraph(graph, (value,)).body
-    assert isinstance(body, Tuple)
-    result = body.fields[0]
+    (result,) = node.inlined(graph, (value,))
     if result.type != value.type:
         raise node.error(f"{name} must keep the type {value.type!r}, got {result.type!r}")
     return result
@@ -158,11 +173,17 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
     def by_step(index: int, parts: int) -> Expr:
         """Reshape an input (B, T, parts * size) to (T, B, parts, size)."""
         x = cast_to(node.input(index), of)
-        width = tensor_of(x).shape[2]
-        return transpose(reshape(x, shape=(batch, steps, parts, width // parts)), perm=(1, 0, 2, 3))
+        with node.relations():
+            require_shape(tensor_of(x).shape, (batch, steps, tensor_of(x).shape[2]), f"input {index}")
+        return transpose(_split_heads(node, x, parts), perm=(1, 0, 2, 3))
 
     q, k, v = by_step(0, heads), by_step(1, groups), by_step(2, groups)
     key_size, value_size = tensor_of(k).shape[3], tensor_of(v).shape[3]
+    past = node.optional(3)
+    with node.relations():
+        require_equal(tensor_of(q).shape[3], key_size, "the size of a query")
+        if past is not None:
+            require_shape(node.tensor(3).shape, (batch, groups, key_size, value_size), "the past state")
     scale = node.attrs.get("scale", 0.0)
     if not scale:
         if not isinstance(key_size, int):
@@ -170,10 +191,15 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
         scale = 1 / math.sqrt(key_size)
     scanned = [mul(q, scalar(scale, of)), k, v]
     if decay is not None:
-        scanned.append(exp(by_step(4, groups)))
+        decays = by_step(4, groups)
+        with node.relations():
+            require_broadcast_to(tensor_of(decays).shape[3:], (key_size,), "the decay of a head")
+        scanned.append(exp(decays))
     if beta is not None:
-        scanned.append(by_step(5, groups if tensor_of(beta).shape[2] == groups else 1))
-    past = node.optional(3)
+        rates = tensor_of(beta).shape[2]
+        with node.relations():
+            require_broadcast_to((rates,), (groups,), "the update rates")
+        scanned.append(transpose(expand_dims(cast_to(beta, of), 3), perm=(1, 0, 2, 3)))
     zeros = full(scalar(0, of), shape=(batch, groups, key_size, value_size))
     state = zeros if past is None else cast_to(past, of)
 
@@ -206,6 +232,13 @@ def _causal_conv(node: Node) -> tuple[Expr, ...]:
     if not isinstance(channels, int):
         raise node.error("the number of channels must be static")
     past = node.optional(3)
+    with node.relations():
+        require_shape(node.tensor(1).shape, (channels, 1, taps), "the weights")
+        require_at_least(taps, 1, "dimension 2 of the weights")
+        if past is not None:
+            require_shape(node.tensor(3).shape, (batch, channels, taps - 1), "the past state")
+        if node.optional(2) is not None:
+            require_shape(node.tensor(2).shape, (channels,), "the bias")
     if past is None:
         past = full(scalar(0, of), shape=(batch, channels, taps - 1))
     padded = concat(past, x, axis=2)
@@ -228,22 +261,21 @@ def _rotary_embedding(node: Node) -> Expr:
     packed = node.rank(0) == 3
     heads = node.attrs.get("num_heads", 0)
     if packed:
-        batch, length, width = node.tensor(0).shape
-        if heads < 1 or (isinstance(width, int) and width % heads):
-            raise node.error(f"the hidden size must be a multiple of num_heads={heads}, got {width}")
-        x = reshape(x, shape=(batch, length, heads, width // heads))
+        x = _split_heads(node, x, heads)
     else:
         x = transpose(x, perm=(0, 2, 1, 3))
-    size = tensor_of(x).shape[3]
+    batch, length, _, size = tensor_of(x).shape
     rotated_size: Dim = node.attrs.get("rotary_embedding_dim", 0) or size
-    if not isinstance(rotated_size, int) or rotated_size % 2:
-        raise node.error(f"the number of rotated elements must be even, got {rotated_size}")
     positions = node.optional(3)
+    with node.relations():
+        half = require_multiple(rotated_size, 2, "the number of rotated elements")
+        if positions is not None:
+            require_shape(node.tensor(3).shape, (batch, length), "the position ids")
+        leading = (batch, length) if positions is None else node.tensor(1).shape[:1]
+        for index, name in ((1, "cosines"), (2, "sines")):
+            require_shape(node.tensor(index).shape, (*leading, half), f"the {name}")
     if positions is not None:
         cosines, sines = (take(table, positions, axis=0) for table in (cosines, sines))
-    half = rotated_size // 2
-    if tensor_of(cosines).shape[-1] != half or tensor_of(sines).shape[-1] != half:
-        raise node.error(f"the caches must have {half} columns")
     of = node.dtype(0)
     cosines, sines = (expand_dims(widened(table), 2) for table in (cosines, sines))
     wide = widened(x)

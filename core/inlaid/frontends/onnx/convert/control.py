@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim, SizeVar
+from inlaid.arith import Constraint, Dim, SizeVar
 from inlaid.errors import ModelImportError, TypeInferenceError
 from inlaid.frontends.onnx.convert.coerce import coerce, common_type, scalar
 from inlaid.frontends.onnx.node import Converter, InvalidNode, NeedsStatic, Node
 from inlaid.graph.ir import Expr, Tuple, call, constant, if_, tuple_, tuple_item
 from inlaid.ops.plan import fail, fail_attrs
-from inlaid.types import TensorType
+from inlaid.records import dataclass
+from inlaid.types import TensorType, Type
 
 # The attributes that can have the value of a Constant, with the dtypes of those that are not tensors.
 _VALUE_DTYPES: Mapping[str, type] = {
@@ -42,28 +43,42 @@ def _identity(node: Node) -> Expr:
     return node.input(0)
 
 
+@dataclass(frozen=True)
+class _Side:
+    """A branch of an `If`: the values of its outputs, and its constraints."""
+
+    values: tuple[Expr, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    def types(self, other: _Side) -> list[Type]:
+        """Return the common types of the outputs of two branches. Raises `TypeInferenceError`."""
+        return [common_type(a.type, b.type) for a, b in zip(self.values, other.values, strict=True)]
+
+
 def _if(node: Node) -> tuple[Expr | None, ...]:
     known = node.static(0)
     if known is not None:
         if known.size != 1:
             raise node.error(f"the condition must have one element, got {known.size}")
-        return _branch(node, "then_branch" if known.reshape(()) else "else_branch")
+        return node.inlined(_attribute(node, "then_branch" if known.reshape(()) else "else_branch"), ())
     sides = _sides(node)
     try:
-        types = [common_type(a.type, b.type) for a, b in zip(*sides, strict=True)]
+        types = sides[0].types(sides[1])
     except TypeInferenceError as error:
         sides = _expected_side(node, sides, error)
-        types = [common_type(a.type, b.type) for a, b in zip(*sides, strict=True)]
+        types = sides[0].types(sides[1])
     then, otherwise = [
-        tuple_([coerce(item, wanted, node.span) for item, wanted in zip(side, types, strict=True)], node.span) for side in sides
+        tuple_([coerce(item, wanted, node.span) for item, wanted in zip(side.values, types, strict=True)], node.span)
+        for side in sides
     ]
-    result = if_(scalar(node.input(0)), then, otherwise, span=node.span)
+    constraints = (sides[0].constraints, sides[1].constraints)
+    result = if_(scalar(node.input(0)), then, otherwise, span=node.span, constraints=constraints)
     return tuple(tuple_item(result, index, node.span) for index in range(len(types)))
 
 
-def _sides(node: Node) -> list[tuple[Expr, ...]]:
+def _sides(node: Node) -> tuple[_Side, _Side]:
     """Convert both branches. A branch that is invalid for the sizes given is replaced by a branch that fails at run time."""
-    sides: list[tuple[Expr, ...] | None] = [None, None]
+    sides: list[_Side | None] = [None, None]
     problems: list[ModelImportError] = []
     for number, name in enumerate(("then_branch", "else_branch")):
         try:
@@ -78,15 +93,16 @@ def _sides(node: Node) -> list[tuple[Expr, ...]]:
     message = f"the branch is invalid for these sizes: {problems[0]}" if problems else ""
     if otherwise is None:
         assert then is not None
-        return [then, _failing(node, message, then)]
+        return then, _failing(node, message, then)
     if then is None:
-        return [_failing(node, message, otherwise), otherwise]
-    if len(then) != len(otherwise):
-        raise node.error(f"the branches must have the same number of outputs, got {len(then)} and {len(otherwise)}")
-    return [then, otherwise]
+        return _failing(node, message, otherwise), otherwise
+    if len(then.values) != len(otherwise.values):
+        counts = f"{len(then.values)} and {len(otherwise.values)}"
+        raise node.error(f"the branches must have the same number of outputs, got {counts}")
+    return then, otherwise
 
 
-def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferenceError) -> list[tuple[Expr, ...]]:
+def _expected_side(node: Node, sides: tuple[_Side, _Side], error: TypeInferenceError) -> tuple[_Side, _Side]:
     """Resolve branches without a common type: keep the one that the rest of the model expects, and make the other one fail. The
     expected one has the ranks that the model declares, or is taken for usual sizes. Raises `error` if neither rule selects one."""
     condition, *_ = node.dims(0) or (None,)
@@ -97,23 +113,23 @@ def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferen
         node.require_static(0)
         raise error
     chosen = node.scope.guesses.choose((node.span.node, *node.outputs), likely)
-    kept, other = (sides[0], sides[1]) if chosen else (sides[1], sides[0])
-    given, wanted = (", ".join(repr(item.type) for item in side) for side in (other, kept))
+    kept, other = sides if chosen else sides[::-1]
+    given, wanted = (", ".join(repr(item.type) for item in side.values) for side in (other, kept))
     what = "the condition" if condition is None else repr(condition)
     message = f"{what} {'does not hold' if chosen else 'holds'}, which gives {given}, but the rest of the model expects {wanted}"
     if condition is not None:
         message += f"; compile the model with {', '.join(sorted(map(repr, arith.free_vars(condition))))} fixed"
     failing = _failing(node, message, kept)
-    return [kept, failing] if chosen else [failing, kept]
+    return (kept, failing) if chosen else (failing, kept)
 
 
-def _of_declared_rank(node: Node, sides: list[tuple[Expr, ...]]) -> bool | None:
+def _of_declared_rank(node: Node, sides: tuple[_Side, _Side]) -> bool | None:
     """Return True if only the first of two branches has the ranks that the model declares for the outputs, False if only the second
     has, None if both or neither have."""
     fits = [
         all(
             node.scope.rank(name) in (None, item.type.rank if isinstance(item.type, TensorType) else None)
-            for name, item in zip(node.outputs, side, strict=False)
+            for name, item in zip(node.outputs, side.values, strict=False)
         )
         for side in sides
     ]
@@ -134,17 +150,22 @@ def _at_usual_sizes(condition: Dim) -> bool | None:
     return results.pop() if len(results) == 1 else None
 
 
-def _failing(node: Node, message: str, instead_of: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Build expressions that fail when they are evaluated."""
-    return tuple(call(fail, (), fail_attrs(f"{node.name}: {message}", item.type), node.span) for item in instead_of)
+def _failing(node: Node, message: str, instead_of: _Side) -> _Side:
+    """Build a branch that fails when it is evaluated."""
+    values = (call(fail, (), fail_attrs(f"{node.name}: {message}", item.type), node.span) for item in instead_of.values)
+    return _Side(tuple(values))
 
 
-def _branch(node: Node, name: str) -> tuple[Expr, ...]:
+def _branch(node: Node, name: str) -> _Side:
+    made = node.scope.subgraph(_attribute(node, name), ())
+    assert isinstance(made.body, Tuple)
+    return _Side(made.body.fields, made.constraints)
+
+
+def _attribute(node: Node, name: str) -> Any:
     if name not in node.attrs:
         raise node.error(f"attribute {name!r} is missing")
-    body = node.scope.subgraph(node.attrs[name], ()).body
-    assert isinstance(body, Tuple)
-    return body.fields
+    return node.attrs[name]
 
 
 CONVERTERS: Mapping[str, Converter] = {"Constant": _constant, "Identity": _identity, "If": _if}

@@ -8,7 +8,9 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
+from inlaid.ops.compose import tensor_of
 from inlaid.ops.convolution import conv
 from inlaid.ops.deform import deform_conv
 from inlaid.ops.elementwise import add
@@ -21,17 +23,28 @@ def with_bias(node: Node, result: Expr, index: int) -> Expr:
     bias = node.optional(index)
     if bias is None:
         return result
-    shape = (node.tensor(index).shape[0], *(1,) * (node.rank(0) - 2))
-    return add(result, reshape(bias, shape=shape))
+    channels = tensor_of(result).shape[1]
+    with node.relations():
+        require_shape(node.tensor(index).shape, (channels,), "the bias")
+    return add(result, reshape(bias, shape=(channels, *(1,) * (node.rank(0) - 2))))
+
+
+def _kernel(node: Node, rank: int) -> tuple[Dim, ...]:
+    """Return the spatial dimensions of the weights at input 1, which the attribute `kernel_shape` repeats."""
+    kernel = node.tensor(1).shape[2:]
+    if len(kernel) != rank:
+        raise node.error(f"the weights must have {rank} spatial dimensions, got {node.tensor(1)!r}")
+    if node.attrs.get("kernel_shape"):
+        with node.relations():
+            require_shape(kernel, ints(node, "kernel_shape", rank, 0), "the window of the weights, as in kernel_shape,")
+    return kernel
 
 
 def convolution(node: Node) -> Expr:
     """Convert a convolution of inputs 0 and 1, plus the bias at 2."""
     spatial = spatial_shape(node)
     rank = len(spatial)
-    kernel = node.tensor(1).shape[2:]
-    if len(kernel) != rank or ints(node, "kernel_shape", rank, 0) not in ((0,) * rank, kernel):
-        raise node.error(f"kernel_shape must match the weights {node.tensor(1)!r}, got {node.attrs.get('kernel_shape')}")
+    kernel = _kernel(node, rank)
     strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     pads = window_pads(node, spatial, spans, strides)
@@ -43,7 +56,7 @@ def convolution(node: Node) -> Expr:
 def _conv_transpose(node: Node) -> Expr:
     spatial = spatial_shape(node)
     rank = len(spatial)
-    kernel = node.tensor(1).shape[2:]
+    kernel = _kernel(node, rank)
     strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
     extra = ints(node, "output_padding", rank, 0)
     pads = _transposed_pads(node, spatial, kernel, strides, dilations, extra)
@@ -92,6 +105,7 @@ def _transposed_pads(
 
 def _deform_conv(node: Node) -> Expr:
     rank = len(spatial_shape(node))
+    _kernel(node, rank)
     mask = node.optional(4)
     given = (node.input(0), node.input(1), node.input(2))
     result = deform_conv(

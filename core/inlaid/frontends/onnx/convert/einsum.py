@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_equal
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of, widened
 from inlaid.ops.elementwise import equal, mul, where
@@ -47,7 +48,7 @@ def _operand(node: Node, index: int, term: str) -> _Operand:
     rest = node.rank(index) - len(before) - len(after)
     if rest < 0 or (rest > 0 and not dots):
         raise node.error(f"the term for input {index} must label {node.rank(index)} axes, got {term!r}")
-    return _diagonal(_Operand(node.input(index), (*before, *_ellipsis(rest), *after)))
+    return _diagonal(node, index, _Operand(node.input(index), (*before, *_ellipsis(rest), *after)))
 
 
 def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
@@ -64,14 +65,16 @@ def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tup
     return wanted
 
 
-def _diagonal(operand: _Operand) -> _Operand:
-    """Merge axes with the same label: zero the elements off the diagonal, then sum."""
+def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
+    """Merge axes of input `index` with the same label: zero the elements off the diagonal, then sum."""
     value, labels = operand.value, list(operand.labels)
     for second in range(len(labels) - 1, 0, -1):
         first = labels.index(labels[second])
         if first == second:
             continue
         shape, of = tensor_of(value).shape, tensor_of(value).dtype
+        with node.relations():
+            require_equal(shape[second], shape[first], f"dimension {second} of input {index}, which has a label twice,")
         places = [
             iota(shape=tuple(dim if axis == own else 1 for axis, dim in enumerate(shape)), axis=own, dtype="int64")
             for own in (first, second)

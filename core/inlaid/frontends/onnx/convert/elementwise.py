@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
 from inlaid.ops import activation, elementwise
@@ -207,6 +208,8 @@ def _leaky_relu(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float])
 
 
 def _swiglu(node: Node) -> Expr:
+    with node.relations():
+        require_shape(node.tensor(1).shape, node.tensor(0).shape, "the second operand")
     gate, value = widened(node.input(0)), widened(node.input(1))
     of = tensor_of(gate).dtype
     attrs = {"alpha": float(node.attrs.get("alpha", 1.0))}
@@ -218,6 +221,8 @@ def _prelu(node: Node) -> Expr:
     x, slope = node.input(0), node.input(1)
     if node.opset < 7 and node.rank(1) == 1 and node.rank(0) > 2 and node.tensor(1).shape != (1,):
         slope = reshape(slope, shape=(*node.tensor(1).shape, *(1,) * (node.rank(0) - 2)))
+    with node.relations():
+        require_broadcast_to(tensor_of(slope).shape, node.tensor(0).shape, "the slope")
     return where(less(x, scalar(0, node.dtype(0))), mul(slope, x), x)
 
 

@@ -10,6 +10,7 @@ from inlaid import arith
 from inlaid.errors import Remedy, dims_setting
 from inlaid.frontends.onnx.convert.shape import scalar
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_at_most, require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import add, equal, less, mod, where
@@ -92,6 +93,11 @@ def _tensor_scatter(node: Node) -> Expr:
         rows = add(rows, reshape(cast(first, dtype="int64"), shape=(update.shape[0], 1)))
     if mode == "circular":
         rows = mod(rows, sizes(dims=(cache.shape[axis],)))
+    with node.relations():
+        if first is not None:
+            require_shape(node.tensor(2).shape, update.shape[:1], "write_indices")
+        require_shape(update.shape, (*cache.shape[:axis], update.shape[axis], *cache.shape[axis + 1 :]), "the update")
+        require_at_most(update.shape[axis], cache.shape[axis], f"dimension {axis} of the update")
     shape = tuple(dim if position in (0, axis) else 1 for position, dim in enumerate(update.shape))
     indices = broadcast_to(reshape(rows, shape=shape), shape=update.shape)
     return scatter_along_axis(node.input(0), indices, node.input(1), axis=axis)
@@ -118,6 +124,8 @@ def _one_hot(node: Node) -> Expr:
     rank = node.rank(0) + 1
     axis = node.axis(node.attrs.get("axis", -1), rank)
     (size,) = node.sizes(1, "depth")
+    with node.relations():
+        require_shape(node.tensor(2).shape, (2,), "the values")
     indices = cast(node.input(0), dtype="int64")
     length = cast(scalar(node, node.input(1)), dtype="int64")
     positive = where(less(indices, _int64(0)), add(indices, length), indices)

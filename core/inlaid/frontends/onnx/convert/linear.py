@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_broadcast_to
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, scalar, tensor_of, widened
 from inlaid.ops.elementwise import add, mul
@@ -24,6 +25,8 @@ def _gemm(node: Node) -> Expr:
     product = _scaled(node, matmul(a, b), alpha)
     c = node.optional(2)
     if c is not None:
+        with node.relations():
+            require_broadcast_to(node.tensor(2).shape, tensor_of(product).shape, "C")
         product = add(product, _scaled(node, widened(c) if wide else c, beta))
     return cast_to(product, node.dtype(0))
 

@@ -38,7 +38,8 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
         made = node.scope.subgraph(graph, (iteration, always, *types))
         # Without a condition input, the body's condition output is ignored.
         keep = scalar(_fields(made)[0]) if condition is not None else always
-        return function((iteration, *made.params), tuple_((keep, *_fields(made)[1:])), span=node.span)
+        results = tuple_((keep, *_fields(made)[1:]))
+        return function((iteration, *made.params), results, span=node.span, constraints=made.constraints)
 
     made, states = _widened(node, body, states, first=1)
     undecided = condition is not None and known is None
@@ -93,7 +94,8 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
             for index, wanted in enumerate(types, first):
                 fields[index] = coerce(fields[index], wanted, node.span)
             started = tuple(coerce(state, wanted, node.span) for state, wanted in zip(states, types, strict=True))
-            return function(made.params, tuple_(fields, node.span), span=made.span), started
+            changed = function(made.params, tuple_(fields, node.span), span=made.span, constraints=made.constraints)
+            return changed, started
         types = wider
     raise node.error(f"the types of the carried values must stop widening after {_MAX_WIDENINGS} imports of the body")
 
@@ -187,7 +189,8 @@ def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], dire
     def body(types: Sequence[Type]) -> Function:
         iteration = var(f"{node.span.node}.iteration", _ITERATION, span=node.span)
         made = node.scope.subgraph(graph, (*types, *slices))
-        return function((iteration, *made.params), tuple_((constant(True, span=node.span), *_fields(made))), span=node.span)
+        results = tuple_((constant(True, span=node.span), *_fields(made)))
+        return function((iteration, *made.params), results, span=node.span, constraints=made.constraints)
 
     made, states = _widened(node, body, tuple(states), first=1)
     result = loop(made, state=states, scanned=scanned, span=node.span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, squeeze, tensor_of, widened
 from inlaid.ops.elementwise import div, equal, mul, neg, where
@@ -19,6 +20,11 @@ def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
     target, weight, ignored = node.input(1), node.optional(2), None
     of = tensor_of(log_probabilities).dtype
     zero = scalar(0, of)
+    batch, classes, *rest = tensor_of(log_probabilities).shape
+    with node.relations():
+        require_shape(node.tensor(1).shape, (batch, *rest), "the target")
+        if weight is not None:
+            require_shape(node.tensor(2).shape, (classes,), "the weights of the classes")
     if "ignore_index" in node.attrs:
         # An ignored target may be an invalid class: replace it before the gather.
         ignored = equal(target, scalar(node.attrs["ignore_index"], node.dtype(1)))

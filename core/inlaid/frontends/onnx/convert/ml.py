@@ -11,6 +11,7 @@ import numpy as np
 from inlaid import arith, ops
 from inlaid.frontends.onnx.convert.scores import class_labels, transformed
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_broadcast_to, require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze, tensor_of
 from inlaid.ops.shape import simple
@@ -35,7 +36,15 @@ def _binarizer(node: Node) -> Expr:
 def _scaler(node: Node) -> Expr:
     x = cast_to(node.input(0), "float32")
     offset, scale = (np.array(node.attrs.get(name) or [neutral], np.float32) for name, neutral in (("offset", 0.0), ("scale", 1.0)))
+    _per_feature(node, offset, "the offset")
+    _per_feature(node, scale, "the scale")
     return ops.mul(ops.sub(x, constant(offset)), constant(scale))
+
+
+def _per_feature(node: Node, values: np.ndarray[Any, Any], what: str) -> None:
+    """Require an attribute to have one value for all features of the input, or one for each."""
+    with node.relations():
+        require_broadcast_to(values.shape, node.tensor(0).shape, what)
 
 
 def _imputer(node: Node) -> Expr:
@@ -44,6 +53,7 @@ def _imputer(node: Node) -> Expr:
     values = np.array(node.attrs.get("imputed_value_floats" if floats else "imputed_value_int64s") or [], of.numpy)
     if not len(values):
         raise node.error(f"expected imputed values for a tensor of {of.name}, got none")
+    _per_feature(node, values, "the imputed values")
     replaced = node.attrs.get("replaced_value_float" if floats else "replaced_value_int64", 0)
     missing = ops.isnan(x) if floats and np.isnan(replaced) else ops.equal(x, scalar(replaced, of))
     return ops.where(missing, constant(values), x)
@@ -127,6 +137,8 @@ def _svm_regressor(node: Node) -> Expr:
 def _kernel(node: Node, x: Expr, vectors: np.ndarray[Any, Any], parameters: tuple[float, float, float]) -> Expr:
     gamma, shift, degree = (scalar(each, "float32") for each in parameters)
     name = node.attrs.get("kernel_type", "LINEAR")
+    with node.relations():
+        require_equal(tensor_of(x).shape[1], vectors.shape[1], "the number of features of the input")
     if name == "RBF":
         difference = ops.sub(expand_dims(x, 1), constant(vectors))  # (rows, vectors, features)
         distance = ops.reduce_sum(ops.mul(difference, difference), axes=(2,), keepdims=False)

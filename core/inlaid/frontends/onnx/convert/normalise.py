@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from inlaid import arith
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, tensor_of, widened
@@ -37,6 +38,9 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
         return _train_batch_norm(node, epsilon)
     x, scale, bias, mean_, variance = (node.input(index) for index in range(5))
     if node.opset < 9 and not node.attrs.get("spatial", 1):
+        with node.relations():
+            for index, name in enumerate(("scale", "bias", "mean", "variance"), 1):
+                require_shape(node.tensor(index).shape, node.tensor(0).shape[1:], f"the {name}")
         wide = [widened(item) for item in (x, scale, bias, mean_, variance)]
         factor = div(wide[1], sqrt(add(wide[4], scalar(epsilon, tensor_of(wide[4]).dtype))))
         return cast_to(add(mul(sub(wide[0], wide[3]), factor), wide[2]), node.dtype(0))
@@ -57,6 +61,10 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     batch_variance = mean(mul(centred, centred), axes)
     y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon)
     momentum = node.attrs.get("momentum", 0.9)
+
+    with node.relations():
+        for index, name in ((3, "mean"), (4, "variance")):
+            require_shape(node.tensor(index).shape, tensor_of(batch_mean).shape, f"the {name}")
 
     def running(index: int, found: Expr) -> Expr:
         old = widened(node.input(index))
@@ -80,6 +88,9 @@ def _instance_norm(node: Node) -> Expr:
     x = node.input(0)
     if node.rank(0) < 3:
         raise node.error(f"expected data of N x C x D1 ..., found rank {node.rank(0)}; reshape it to rank 3")
+    with node.relations():
+        for index, name in ((1, "scale"), (2, "bias")):
+            require_shape(node.tensor(index).shape, node.tensor(0).shape[1:2], f"the {name}")
     scale, bias = (_per_channel(x, node.input(index)) for index in (1, 2))
     return layer_norm(x, scale, bias, axis=2, epsilon=node.attrs.get("epsilon", 1e-5))
 

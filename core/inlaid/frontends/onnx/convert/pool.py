@@ -8,6 +8,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, call, tuple_item
 from inlaid.ops.compose import cast_to, count, scalar, tensor_of, widened
 from inlaid.ops.elementwise import abs, mul, pow
@@ -118,6 +119,8 @@ def _max_unpool(node: Node) -> Expr:
     unpooled = list(shape[:2])
     for axis in range(rank):
         unpooled.append((shape[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis])
+    with node.relations():
+        require_shape(node.tensor(1).shape, shape, "the indices")
     of = node.dtype(0)
     zeros = full(scalar(0, of), shape=(arith.product(tuple(unpooled)),))
     flat = arith.product(shape)

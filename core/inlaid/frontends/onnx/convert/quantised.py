@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from inlaid.frontends.onnx.convert.conv import convolution
+from inlaid.frontends.onnx.convert.shape import scalar as one_element
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
+from inlaid.graph.conditions import require_broadcast_to
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, scalar, tensor_of
 from inlaid.ops.conversion import cast
@@ -102,10 +104,20 @@ def _scale(node: Node, index: int, trailing: int = 0) -> Expr:
     return cast_to(_followed(node.input(index), trailing), "float32")
 
 
+def _per_tensor(node: Node, index: int) -> Expr | None:
+    """Return an optional scale or zero point of a whole tensor, as 0-d."""
+    value = node.optional(index)
+    return None if value is None else one_element(node, value)
+
+
 def _integers(node: Node, index: int, zero_point: Expr | None) -> Expr:
     """Cast an operand to int32 and subtract its zero point."""
     x = cast_to(node.input(index), "int32")
-    return x if zero_point is None else sub(x, cast_to(zero_point, "int32"))
+    if zero_point is None:
+        return x
+    with node.relations():
+        require_broadcast_to(tensor_of(zero_point).shape, tensor_of(x).shape, f"the zero point of input {index}")
+    return sub(x, cast_to(zero_point, "int32"))
 
 
 def _convolution(node: Node, x: Expr, w: Expr, bias: Expr | None = None) -> Expr:
@@ -114,7 +126,7 @@ def _convolution(node: Node, x: Expr, w: Expr, bias: Expr | None = None) -> Expr
 
 def _conv_integer(node: Node) -> Expr:
     """Convert ConvInteger. Inputs: data, weights, zero point of the data, zero point of the weights (may be per output channel)."""
-    x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 1, _parameter(node, 3, node.rank(1) - 1))
+    x, w = _integers(node, 0, _per_tensor(node, 2)), _integers(node, 1, _parameter(node, 3, node.rank(1) - 1))
     return _convolution(node, x, w)
 
 
@@ -130,10 +142,11 @@ def _matmul_integer(node: Node) -> Expr:
 
 def _qlinear_conv(node: Node) -> Expr:
     """Convert QLinearConv. Inputs: x, scale, zero point; w, scale, zero point; scale, zero point of the result; int32 bias."""
-    x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 3, _parameter(node, 5, node.rank(3) - 1))
+    x, w = _integers(node, 0, _per_tensor(node, 2)), _integers(node, 3, _parameter(node, 5, node.rank(3) - 1))
     total = _convolution(node, x, w, node.optional(8))
-    factor = div(mul(_scale(node, 1), _scale(node, 4)), _scale(node, 6))
-    return requantize(total, factor, _followed(node.input(7), 0), dtype=node.dtype(7).name, axis=1)
+    data, result = (cast_to(one_element(node, node.input(index)), "float32") for index in (1, 6))
+    factor = div(mul(data, _scale(node, 4)), result)
+    return requantize(total, factor, one_element(node, node.input(7)), dtype=node.dtype(7).name, axis=1)
 
 
 def _qlinear_matmul(node: Node) -> Expr:
@@ -141,18 +154,23 @@ def _qlinear_matmul(node: Node) -> Expr:
 
     The scale and zero point of a may be per row, the scale and zero point of b per column.
     """
-    to, zero_point = node.dtype(7), _followed(node.input(7), 0)
+    to, zero_point = node.dtype(7), one_element(node, node.input(7))
+    result = cast_to(one_element(node, node.input(6)), "float32")
     rows = _rows(node)
-    scales = mul(_scale(node, 1, rows), _scale(node, 4))
+    scales = [_scale(node, 1, rows), _scale(node, 4)]
+    with node.relations():
+        for index, scale in zip((0, 3), scales, strict=True):
+            require_broadcast_to(tensor_of(scale).shape, node.tensor(index).shape, f"the scale of input {index}")
+    scale = mul(*scales)
     if not node.dtype(0).is_int:
         real = matmul(cast_to(node.input(0), "float32"), cast_to(node.input(3), "float32"))
-        return quantize(mul(real, scales), _scale(node, 6), zero_point, dtype=to.name)
+        return quantize(mul(real, scale), result, zero_point, dtype=to.name)
     total = matmul(_integers(node, 0, _parameter(node, 2, rows)), _integers(node, 3, _parameter(node, 5)))
-    if tensor_of(scales).rank < 2:
+    if tensor_of(scale).rank < 2:
         last = max(tensor_of(total).rank - 1, 0)
-        return requantize(total, div(scales, _scale(node, 6)), zero_point, dtype=to.name, axis=last)
+        return requantize(total, div(scale, result), zero_point, dtype=to.name, axis=last)
     # Scales per row and per column are not a requantisation along one axis, so the product is scaled in float32.
-    return quantize(mul(cast_to(total, "float32"), scales), _scale(node, 6), zero_point, dtype=to.name)
+    return quantize(mul(cast_to(total, "float32"), scale), result, zero_point, dtype=to.name)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -9,10 +9,11 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import ints
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Call, Expr, Var
 from inlaid.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, widened
 from inlaid.ops.deform import col2im
-from inlaid.ops.elementwise import add, div, floor, less, mul, sub
+from inlaid.ops.elementwise import add, div, floor, less, maximum, mul, sub
 from inlaid.ops.interpolation import resize
 from inlaid.ops.roi import roi_align, roi_max_pool
 from inlaid.ops.sample import grid_sample
@@ -234,8 +235,10 @@ def _affine_grid(node: Node) -> Expr:
     batch, spatial = size[0], size[2:]
     rank = len(spatial)
     of = tensor_of(theta).dtype
-    if node.rank(0) != 3 or rank not in (2, 3) or node.tensor(0).shape[1:] != (rank, rank + 1):
-        raise node.error(f"theta must be (N, {rank}, {rank + 1}) for {rank} spatial dimensions, got {node.tensor(0)!r}")
+    if rank not in (2, 3):
+        raise node.error(f"size must have 4 or 5 elements, got {len(size)}")
+    with node.relations():
+        require_shape(node.tensor(0).shape, (batch, rank, rank + 1), "theta")
     align = bool(node.attrs.get("align_corners", 0))
 
     def term(column: int) -> Expr:
@@ -247,7 +250,8 @@ def _affine_grid(node: Node) -> Expr:
         length = count([extent], of)
         two, one = scalar(2, of), scalar(1, of)
         if align:
-            at = sub(div(mul(position, two), sub(length, one)), one)
+            # The only point of an axis of extent 1 is at -1, as in ONNX's reference implementation.
+            at = sub(div(mul(position, two), maximum(sub(length, one), one)), one)
         else:
             at = sub(div(add(mul(position, two), one), length), one)
         placed = reshape(at, shape=tuple(extent if k == axis + 1 else 1 for k in range(rank + 2)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,8 @@ from inlaid.arith import Dim
 from inlaid.frontends.bind import element_of, integer
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
-from inlaid.frontends.shapes import cut, normal_range, quotient
-from inlaid.graph.conditions import broadcast_shapes
+from inlaid.frontends.shapes import cut, normal_range, quotient, require_parts, require_squeezed
+from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import tensor_of
 from inlaid.ops.conversion import cast
@@ -85,7 +86,7 @@ def _reshape(node: Node) -> Expr:
         shape.append(dim)
     if free is not None:
         shape[free] = quotient(old.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
-    return reshape(node.checked(_REFILL, arith.compare("==", arith.product(tuple(shape)), old.size), x), shape=tuple(shape))
+    return reshape(x, shape=tuple(shape))
 
 
 _REFILL = "the new shape must have as many elements as the input"
@@ -116,11 +117,6 @@ def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
     return reshape(checked, shape=tuple(new))
 
 
-def show_shape(shape: Sequence[Dim]) -> str:
-    """Format a shape for messages."""
-    return f"({', '.join(map(str, shape))})"
-
-
 def _flatten(node: Node) -> Expr:
     shape = node.tensor(0).shape
     axis = node.attrs.get("axis", 1)
@@ -134,20 +130,9 @@ def _squeeze(node: Node) -> Expr:
     shape = node.tensor(0).shape
     x = node.input(0)
     axes = integers(node, "axes", 1)
-    dropped = known_axes(node, axes, len(shape)) if axes is not None else tuple(k for k, dim in enumerate(shape) if dim == 1)
-    for axis in dropped:
-        if isinstance(shape[axis], int) and shape[axis] != 1:
-            raise node.error(f"a squeezed axis must have extent 1, got {shape[axis]} for axis {axis}")
-    kept = tuple(dim for axis, dim in enumerate(shape) if axis not in dropped)
-    if axes is None:
-        # A symbolic dimension that is 1 at run time would be squeezed too, which would change the rank of the result.
-        for dim in kept:
-            message = f"dimension {dim} of {show_shape(shape)} is 1 and would be squeezed; {_UNSQUEEZED}"
-            x = node.checked(message, arith.compare("!=", dim, 1), x, always=True)
-    return reshape(x, shape=kept)
-
-
-_UNSQUEEZED = "give the model's Squeeze its axes, or compile the model with this dimension fixed to 1"
+    with node.relations():
+        dropped = require_squeezed(shape, None if axes is None else known_axes(node, axes, len(shape)), "Squeeze")
+    return reshape(x, shape=tuple(dim for axis, dim in enumerate(shape) if axis not in dropped))
 
 
 def _unsqueeze(node: Node) -> Expr:
@@ -178,10 +163,8 @@ def _size(node: Node) -> Expr:
 
 
 def _expand(node: Node) -> Expr:
-    try:
+    with node.relations():
         shape = broadcast_shapes(node.tensor(0).shape, node.sizes(1, "shape"))
-    except ValueError as error:
-        raise node.error(str(error)) from error
     return broadcast_to(node.input(0), shape=shape)
 
 
@@ -200,27 +183,18 @@ def _split(node: Node) -> tuple[Expr, ...]:
     parts: tuple[Dim, ...] | None = node.attrs.get("split")
     if node.optional(1) is not None:
         parts = node.sizes(1, "split")
-        total: Dim = 0
-        for size in parts:
-            total = arith.add(total, size)
-        x = node.checked(f"the parts must add up to the {extent} elements along the axis", arith.compare("==", total, extent), x)
-    ends: list[Dim]
-    if parts is None:
-        if node.opset < 18 and isinstance(extent, int) and extent % count:
-            raise node.error(f"the extent must be a multiple of {count} to split into equal parts, got {extent}")
-        if node.opset < 18:  # equal parts; a symbolic extent is assumed to be divisible
-            ends = [simple(arith.floordiv(extent, count) * (part + 1)) for part in range(count)]
-        else:
-            ends = [simple(arith.minimum(arith.ceildiv(extent, count) * (part + 1), extent)) for part in range(count)]
+    if parts is not None and len(parts) != count:
+        raise node.error(f"split must have {count} parts, got {tuple(parts)}")
+    if parts is None and node.opset >= 18:
+        size = arith.ceildiv(extent, count)
+        ends: list[Dim] = [simple(arith.minimum(size * number, extent)) for number in range(count + 1)]
+        ranges = list(itertools.pairwise(ends))
     else:
-        if len(parts) != count or (all(isinstance(dim, int) for dim in (*parts, extent)) and sum(parts) != extent):
-            raise node.error(f"split must have {count} parts that add up to {extent}, got {tuple(parts)}")
-        ends = [0]
-        for size in parts:
-            ends.append(simple(arith.add(ends[-1], size)))
-        ends = ends[1:]
-    starts = [0, *ends[:-1]]
-    return tuple(cut(x, {axis: (start, end, 1)}) for start, end in zip(starts, ends, strict=True))
+        with node.relations():
+            if parts is None:
+                parts = (require_multiple(extent, count, f"dimension {axis}, which is split into equal parts,"),) * count
+            ranges = require_parts(parts, extent, axis)
+    return tuple(cut(x, {axis: (begin, end, 1)}) for begin, end in ranges)
 
 
 def _slice(node: Node) -> Expr:

@@ -11,6 +11,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, count, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
 from inlaid.ops.elementwise import add, cos, div, mod, mul, neg, sin, sub
@@ -170,6 +171,9 @@ def _stft(node: Node) -> Expr:
         (length,) = node.sizes(3, "frame_length")
     else:
         length = extent if window is None else node.tensor(2).shape[0]
+    if window is not None:
+        with node.relations():
+            require_shape(node.tensor(2).shape, (length,), "the window")
     frames = arith.unwrap(arith.floordiv(arith.wrap(extent) - length, step) + 1)
     starts, offsets = (iota(shape=(frames, length), axis=axis, dtype="int64") for axis in (0, 1))
     positions = add(mul(starts, scalar(step, "int64")), offsets)

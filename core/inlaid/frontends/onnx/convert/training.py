@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, scalar, tensor_of
 from inlaid.ops.elementwise import add, div, less, mul, pow, sqrt, sub, where
@@ -16,6 +17,9 @@ def _groups(node: Node, count: int) -> list[tuple[Expr, ...]]:
     if not tensors or len(tensors) % count:
         raise node.error(f"the number of tensors must be a multiple of {count}, got {len(tensors)}")
     size = len(tensors) // count
+    with node.relations():
+        for place, tensor in enumerate(tensors):
+            require_shape(tensor_of(tensor).shape, tensor_of(tensors[place % size]).shape, f"input {place + 2}")
     return [tuple(tensors[start::size]) for start in range(size)]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.frontends.onnx.convert.scores import transformed
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.graph.conditions import require_at_least
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of
 from inlaid.records import dataclass
@@ -129,8 +130,8 @@ def depth(node: Node, children: list[Array], roots: Array, is_leaf: Array) -> in
 def leaves(node: Node, trees: Trees, x: Expr) -> Expr:
     """Compute, for each row of `x` (rows, features), the leaf that it reaches in each tree: (rows, trees)."""
     rows, features = tensor_of(x).shape
-    if isinstance(features, int) and (trees.feature >= features).any():
-        raise node.error(f"nodes_featureids must be < {features}, the number of features of the input")
+    with node.relations():
+        require_at_least(features, int(trees.feature.max(initial=-1)) + 1, "the number of features (see nodes_featureids)")
     place: Expr = ops.broadcast_to(constant(trees.roots), shape=(rows, len(trees.roots)))
     for _ in range(trees.depth):
         place = _one_level_down(trees, x, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import reduce
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from inlaid.arith import Dim
 from inlaid.frontends.tflite.fixed import half_up, number, reciprocal, whole_vectors
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
+from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import fixed_points, scaled
 
@@ -155,6 +157,8 @@ def _squared_difference(node: Node) -> Expr:
 
 
 def _prelu(node: Node) -> Expr:
+    with node.relations():
+        require_broadcast_to(node.shape(1), node.shape(0), "the slope")
     if node.is_float():
         x = node.input(0)
         return ops.where(ops.less(x, constant(np.float32(0))), ops.mul(x, node.input(1)), x)
@@ -165,10 +169,10 @@ def _prelu(node: Node) -> Expr:
 
 
 def _add_n(node: Node) -> Expr:
-    total = node.input(0)
-    for index in range(1, len(node.values)):
-        total = ops.add(total, node.input(index))
-    return total
+    with node.relations():
+        for index in range(1, len(node.values)):
+            require_shape(node.shape(index), node.shape(0), f"input {index}")
+    return reduce(ops.add, (node.input(index) for index in range(len(node.values))))
 
 
 # --- quotients --------------------------------------------------------------------------------------------------------
@@ -229,6 +233,8 @@ def _floor_div(node: Node) -> Expr:
 def _atan2(node: Node) -> Expr:
     """Convert ATAN2, by the quotient of the smaller and the larger coordinate. The sign of a zero determines the quadrant."""
     y, x = node.input(0), node.input(1)
+    with node.relations():
+        require_shape(node.shape(1), node.shape(0), "input 1")
     of = node.result.dtype
 
     def real(value: float) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from inlaid import ops
 from inlaid.frontends.tflite.node import Converter, Node
@@ -20,9 +21,9 @@ def _if(node: Node) -> tuple[Expr, ...]:
     graphs = (node.option("ThenSubgraphIndex"), node.option("ElseSubgraphIndex"))
     known = node.scope.static(node.input(0))
     if known is not None:
-        return node.scope.call(graphs[0] if known.reshape(()) else graphs[1], given, guarded=True)
-    then, otherwise = (tuple_(node.scope.call(graph, given, guarded=True)) for graph in graphs)
-    result = if_(_flag(node.input(0)), then, otherwise)
+        return node.scope.call(graphs[0] if known.reshape(()) else graphs[1], given)
+    (then, held), (otherwise, held_otherwise) = (node.scope.guarded(partial(node.scope.call, graph, given)) for graph in graphs)
+    result = if_(_flag(node.input(0)), tuple_(then), tuple_(otherwise), constraints=(held, held_otherwise))
     return tuple(tuple_item(result, index) for index in range(len(node.results)))
 
 
@@ -32,23 +33,27 @@ def _while(node: Node) -> tuple[Expr, ...]:
     condition, body = node.option("CondSubgraphIndex"), node.option("BodySubgraphIndex")
 
     def goes_on(values: list[Expr]) -> Expr:
-        (found,) = node.scope.call(condition, values, guarded=True)
+        (found,) = node.scope.call(condition, values)
         return _flag(found)
 
+    def step() -> tuple[Expr, ...]:
+        news = list(node.scope.call(body, olds))
+        return (goes_on(news), *news)
+
     olds = [var(f"{node.span.node}.{index}", state.type) for index, state in enumerate(states)]
-    news = list(node.scope.call(body, olds, guarded=True))
+    (continued, *news), constraints = node.scope.guarded(step)
     for index, (old, new) in enumerate(zip(olds, news, strict=True)):
         if old.type != new.type:
             raise node.error(f"value {index} must keep the type {old.type!r} in each iteration, got {new.type!r}")
     iteration = var(f"{node.span.node}.iteration", TensorType((), "int64"))
-    made = function((iteration, *olds), tuple_((goes_on(news), *news)))
+    made = function((iteration, *olds), tuple_((continued, *news)), constraints=constraints)
     result = loop(made, state=states, condition=goes_on(states))
     return tuple(tuple_item(result, index) for index in range(len(states)))
 
 
 def _call(node: Node) -> tuple[Expr, ...]:
     given = [node.input(index) for index in range(len(node.values))]
-    return node.scope.call(node.option("Subgraph"), given, guarded=False)
+    return node.scope.call(node.option("Subgraph"), given)
 
 
 def _call_once(node: Node) -> tuple[Expr, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from inlaid import arith, ops
 from inlaid.frontends.tflite.fixed import in_vectors, rounded_away, whole_vectors
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
+from inlaid.graph.conditions import require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import join, slice_axis
 
@@ -60,6 +61,8 @@ def _dequantize(node: Node) -> Expr:
     if len(found.scale) == 1:
         return ops.mul(ops.cast(node.wide(0), dtype="float32"), constant(found.scale[0]))
     shape = [-1 if axis == found.axis else 1 for axis in range(len(node.tensor(0).shape))]
+    with node.relations():
+        require_equal(len(found.scale), node.shape(0)[found.axis], f"the number of scales of dimension {found.axis}")
     centred = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(found.zero_point.astype(np.int32).reshape(shape)))
     return ops.mul(ops.cast(centred, dtype="float32"), constant(found.scale.reshape(shape)))
 

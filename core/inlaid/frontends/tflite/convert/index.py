@@ -11,6 +11,7 @@ import numpy as np
 from inlaid import arith, ops
 from inlaid.arith import Dim
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
+from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant, tuple_item
 from inlaid.ops.compose import cast_to, expand_dims, scalar, slice_axis
 from inlaid.ops.shape import simple
@@ -152,10 +153,15 @@ def _where(node: Node) -> Expr:
 
 
 def _select(node: Node) -> Expr:
-    """Convert SELECT. A 1-d condition selects rows."""
-    condition, rank = node.input(0), len(node.shape(1))
-    if len(node.shape(0)) == 1 and rank > 1:
-        condition = expand_dims(condition, *range(1, rank))
+    """Convert SELECT. A 0-d condition selects everything, a 1-d condition rows."""
+    condition, shape = node.input(0), node.shape(1)
+    rank = len(node.shape(0))
+    with node.relations():
+        require_shape(node.shape(2), shape, "input 2")
+        if rank:
+            require_shape(node.shape(0), shape[:1] if rank == 1 else shape, "the condition")
+    if rank == 1:
+        condition = expand_dims(condition, *range(1, len(shape)))
     return ops.where(condition, node.input(1), node.input(2))
 
 
@@ -190,10 +196,14 @@ def _matrix_diag(node: Node) -> Expr:
 def _matrix_set_diag(node: Node) -> Expr:
     shape, length = node.shape(0), node.shape(1)[-1]
     rows, columns = shape[-2:]
-    if isinstance(rows, int) and isinstance(columns, int) and length != min(rows, columns):
-        raise node.error(f"the diagonal of {rows} x {columns} matrices must have {min(rows, columns)} elements, got {length}")
-    short = len(shape) - 1 if length == shape[-2] else len(shape) - 2
-    return ops.where(_diagonal(node, shape), expand_dims(node.input(1), short), node.input(0))
+    with node.relations():
+        require_shape(node.shape(1), (*shape[:-2], simple(arith.minimum(rows, columns))), "the diagonal")
+    # Element i of the diagonal is in column i.
+    diagonal, missing = node.input(1), simple(arith.add(columns, arith.mul(length, -1)))
+    if missing != 0:
+        none = tuple(0 for _ in shape[2:])
+        diagonal = ops.pad(diagonal, scalar(0, node.tensor(0).dtype), pads=(*none, 0, *none, missing))
+    return ops.where(_diagonal(node, shape), expand_dims(diagonal, len(shape) - 2), node.input(0))
 
 
 def _bucketize(node: Node) -> Expr:

@@ -12,6 +12,7 @@ from inlaid.frontends.shapes import quotient
 from inlaid.frontends.tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
 from inlaid.frontends.tflite.fixed import in_vectors, rounded_away
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
+from inlaid.graph.conditions import require_equal, require_static
 from inlaid.graph.ir import Constant, Expr, constant
 
 ROUNDED_FACTORS = ("FULLY_CONNECTED", "BATCH_MATMUL")
@@ -29,7 +30,7 @@ def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
     if node.is_float():
         total: Expr = ops.conv(data, weights, strides=strides, pads=pads, dilations=dilations, groups=groups)
         if node.has(2):
-            total = ops.add(total, ops.reshape(node.input(2), shape=(node.tensor(2).shape[0], 1, 1)))
+            total = ops.add(total, ops.reshape(node.input(2), shape=(outputs, 1, 1)))
         return channels_last(node.bounded(total))
     _, zero_point = node.pair(node.tensor(0))
     filled = padded(data, pads, np.array(zero_point, node.tensor(0).dtype.numpy))
@@ -85,7 +86,7 @@ def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[
 
 
 def _conv_2d(node: Node) -> Expr:
-    channels, depth = node.tensor(0).shape[3], node.tensor(1).shape[3]
+    channels, depth = _channels(node), node.tensor(1).shape[3]
     if depth == 0 or channels % depth:
         raise node.error(f"the number of data channels must be a multiple of the weights' {depth} channels, got {channels}")
     if node.tensor(0).dtype.name == "int16" and _sums_of(node, 2) == "int32":
@@ -99,7 +100,12 @@ def _depthwise_conv_2d(node: Node) -> Expr:
     if of == "int16" and node.tensor(1).dtype.bits < 8:
         raise node.error("4-bit weights for int16 data are not supported: store them as int8")
     rounding = "vectors" if of == "int8" else "away"
-    return _convolution(node, _moved(_weights(node), (3, 0, 1, 2)), node.tensor(0).shape[3], rounding)
+    return _convolution(node, _moved(_weights(node), (3, 0, 1, 2)), _channels(node), rounding)
+
+
+def _channels(node: Node) -> int:
+    """Return the number of channels of the data, which with the weights determines the number of groups."""
+    return require_static(node.tensor(0).shape[3], "the number of data channels")
 
 
 def _weights(node: Node, index: int = 1) -> Expr:
@@ -145,7 +151,7 @@ def _fully_connected(node: Node) -> Expr:
     weights = _moved(_weights(node), (1, 0))
     if node.is_float():
         total: Expr = ops.matmul(rows, weights)
-        total = node.bounded(ops.add(total, node.input(2)) if node.has(2) else total)
+        total = node.bounded(ops.add(total, ops.reshape(node.input(2), shape=(outputs,))) if node.has(2) else total)
     else:
         _, zero_point = node.pair(node.tensor(0))
         total = ops.matmul(rows, weights, out_dtype=_sums_of(node, 2))
@@ -181,12 +187,18 @@ def _batch_matmul(node: Node) -> Expr:
 # --- transposed and 3-d convolutions -------------------------------------------------------------------------------
 
 
-def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of elements to crop before and after each axis of a transposed convolution."""
-    outputs = node.result.shape[1:-1]
+def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], channels: int) -> tuple[int, ...]:
+    """Return the number of elements to crop before and after each spatial axis of a transposed convolution. Input 0 is the shape of
+    the result, which is N ... C for N ... data at input 2."""
+    batch, *outputs, last = node.dims(0)
+    first, *sizes, _ = node.shape(2)
+    with node.relations():
+        require_equal(batch, first, "the batch in the shape of the result")
+        require_equal(last, channels, "the number of channels in the shape of the result")
     same = node.options.Padding() == 0
     before, after = [], []
     for size, taps, stride, output in zip(sizes, kernel, strides, outputs, strict=True):
+        size, output = require_static(size, "the image sizes"), require_static(output, "the image sizes of the result")
         missing = max((-(-output // stride) - 1) * stride + taps - output, 0) if same else 0
         before.append(missing // 2)
         after.append((size - 1) * stride + taps - before[-1] - output)
@@ -198,7 +210,7 @@ def _transpose_conv(node: Node) -> Expr:
     data = _centred(node, 2) if not node.is_float() else node.input(2)
     weights = _moved(_weights(node), (3, 0, 1, 2))
     outputs, rows, columns, _ = node.tensor(1).shape
-    pads = _crops(node, (rows, columns), strides, node.tensor(2).shape[1:3])
+    pads = _crops(node, (rows, columns), strides, outputs)
     if node.is_float():
         total: Expr = ops.conv_transpose(channels_second(data), weights, strides=strides, pads=pads)
         if node.has(3):
@@ -244,14 +256,14 @@ def _conv_3d_transpose(node: Node) -> Expr:
     strides, dilations = _solid(node)
     if dilations != (1, 1, 1):
         raise node.error(f"dilations must be 1, the only value that LiteRT supports, got {dilations}")
-    pads = _crops(node, node.tensor(1).shape[:3], strides, node.tensor(2).shape[1:4])
+    pads = _crops(node, node.tensor(1).shape[:3], strides, node.tensor(1).shape[3])
     weights = _moved(node.input(1), (4, 3, 0, 1, 2))
     return _of_channels(node, ops.conv_transpose(channels_second(node.input(2)), weights, strides=strides, pads=pads), 3)
 
 
 def _of_channels(node: Node, total: Expr, bias: int) -> Expr:
     if node.has(bias):
-        total = ops.add(total, ops.reshape(node.input(bias), shape=(node.tensor(bias).shape[0], 1, 1, 1)))
+        total = ops.add(total, ops.reshape(node.input(bias), shape=(tensor_type(total).shape[1], 1, 1, 1)))
     return channels_last(node.bounded(total))
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.frontends.tflite.convert import integer_lstm
 from inlaid.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, tensor_type, typed
+from inlaid.graph.conditions import require_equal, require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, slice_axis
 from inlaid.ops.fixed_point import scaled
@@ -62,6 +63,14 @@ def _time_first(value: Expr, time_major: bool) -> Expr:
 def _rnn_steps(node: Node, x: Expr, first: int, aux: tuple[Expr, Expr] | None = None, reverse: bool = False) -> tuple[Expr, Expr]:
     """Run a simple layer on x (time, batch, inputs). Returns (outputs of all steps, last state). Weights, recurrent weights, bias
     and state are the inputs from `first` on; `aux` is auxiliary data with its weights."""
+    with node.relations():
+        (outputs, _), (_, batch, _) = node.shape(first), tensor_type(x).shape
+        require_shape(node.shape(first + 1), (outputs, outputs), "the recurrent weights")
+        require_shape(node.shape(first + 2), (outputs,), "the bias")
+        require_shape(node.shape(first + 3), (batch, outputs), "the state")
+        if aux is not None:
+            _require_steps(x, aux[0])
+            require_equal(tensor_type(aux[1]).shape[0], outputs, "the number of rows of the auxiliary weights")
     weights, recurrent, bias = (_real(node, first + offset) for offset in range(3))
     given = ops.add(_times(x, weights), bias)
     if aux is not None:
@@ -71,8 +80,13 @@ def _rnn_steps(node: Node, x: Expr, first: int, aux: tuple[Expr, Expr] | None = 
         new = _activated(node, ops.add(slices[0], _times(states[0], recurrent)))
         return new, (new,)
 
-    outputs, (state,) = run_steps(step, [given], (node.input(first + 3),), reverse)
-    return outputs, state
+    steps, (state,) = run_steps(step, [given], (node.input(first + 3),), reverse)
+    return steps, state
+
+
+def _require_steps(x: Expr, more: Expr) -> None:
+    """Require auxiliary data (time, batch, inputs) to have the steps and the batch of `x`. Raises ValueError."""
+    require_shape(tensor_type(more).shape[:2], tensor_type(x).shape[:2], "the auxiliary data, without its last dimension,")
 
 
 def _rnn(node: Node) -> Updated:
@@ -144,11 +158,42 @@ class _Lstm:
         return self.first + 15
 
 
+def _gates(node: Node, at: _Lstm) -> list[int]:
+    """Return the gates that have weights. Without an input gate, it is coupled to the forget gate."""
+    return [gate for gate in range(GATES) if gate != INPUT or node.has(at.weights(INPUT))]
+
+
+def _require_shapes(node: Node, x: Expr, at: _Lstm, more: Expr | None = None) -> None:
+    """State the relations between the sizes of x (time, batch, inputs), the weights and the states of an LSTM."""
+    (units,), batch = node.shape(at.bias(OUTPUT)), tensor_type(x).shape[1]
+    outputs = node.shape(at.projection)[0] if node.has(at.projection) else units
+    vectors: dict[int, str] = {}
+    matrices: dict[int, str] = {}
+    for gate in _gates(node, at):
+        vectors |= {at.bias(gate): "bias", at.norm + gate: "layer norm"} if at.norm >= 0 else {at.bias(gate): "bias"}
+        vectors |= {at.peephole(gate): "peephole weights"} if gate != CELL else {}
+        matrices |= {at.weights(gate): "weights", at.recurrent(gate): "recurrent weights"}
+        matrices |= {at.aux + gate: "auxiliary weights"} if more is not None else {}
+    with node.relations():
+        for index, name in vectors.items():
+            if node.has(index):
+                require_shape(node.shape(index), (units,), f"the {name} at input {index}")
+        for index, name in matrices.items():
+            require_equal(node.shape(index)[0], units, f"the number of rows of the {name} at input {index}")
+        if node.has(at.projection + 1):
+            require_shape(node.shape(at.projection + 1), (outputs,), "the bias of the projection")
+        require_shape(node.shape(at.output), (batch, outputs), "the output state")
+        require_shape(node.shape(at.cell), (batch, units), "the cell state")
+        if more is not None:
+            _require_steps(x, more)
+
+
 def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, reverse: bool = False) -> tuple[Expr, States]:
     """Run an LSTM on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `more` is auxiliary
     data."""
-    coupled = not node.has(at.weights(INPUT))
-    gates = [gate for gate in range(GATES) if not (coupled and gate == INPUT)]
+    gates = _gates(node, at)
+    coupled = INPUT not in gates
+    _require_shapes(node, x, at, more)
     norms = {gate: _optional(node, at.norm + gate) if at.norm >= 0 else None for gate in gates}
     biases = {gate: _real(node, at.bias(gate)) for gate in gates}
     peepholes = {gate: _optional(node, at.peephole(gate)) for gate in gates if gate != CELL}
@@ -202,6 +247,7 @@ def _alone(node: Node, x: Expr) -> tuple[Expr, States]:
     """Run a unidirectional layer."""
     if node.tensor(0).dtype.is_float:
         return _lstm_steps(node, x, ALONE)
+    _require_shapes(node, x, ALONE)
     return integer_lstm.steps(node, x, ALONE.first, ALONE.output, ALONE.cell)
 
 
@@ -215,9 +261,14 @@ def _lstm(node: Node) -> Updated | tuple[Expr, ...]:
 def _basic_lstm(node: Node) -> tuple[Expr, ...]:
     """Convert a basic LSTM step. Inputs: data, previous output, weights (gates, inputs + outputs), bias, previous cell. Results:
     output, cell, concatenated data and output, and the gates (input, cell, forget, output) before their activations."""
+    depth, batch = node.shape(4)[1], node.shape(0)[0]
+    with node.relations():
+        require_shape(node.shape(1), (batch, depth), "the previous output")
+        require_shape(node.shape(4), (batch, depth), "the previous cell")
+        require_shape(node.shape(3), (arith.mul(depth, GATES),), "the bias")
+        require_equal(node.shape(2)[0], arith.mul(depth, GATES), "the number of rows of the weights")
     both = join([node.input(0), node.input(1)], 1)
     gates = ops.add(_times(both, _real(node, 2)), node.input(3))
-    depth = node.shape(4)[1]
     take, new, forget, show = (slice_axis(gates, 1, depth * number, depth * (number + 1)) for number in range(GATES))
     cell = ops.add(ops.mul(ops.sigmoid(take), ops.tanh(new)), ops.mul(ops.sigmoid(forget), node.input(4)))
     return ops.mul(ops.sigmoid(show), ops.tanh(cell)), cell, both, gates
@@ -260,7 +311,7 @@ def _svdf(node: Node) -> Updated:
     summed = ops.reduce_sum(ops.mul(cast_to(state, "int32") if stored else state, weights), axes=(2,), keepdims=False)
     total: Expr = ops.reduce_sum(ops.reshape(summed, shape=(batch, filters // rank, rank)), axes=(2,), keepdims=False)
     if node.has(3):
-        total = ops.add(total, node.input(3))
+        total = ops.add(total, ops.reshape(node.input(3), shape=(filters // rank,)))
     if stored:
         # LiteRT ignores the activation for integers.
         (at, _), (weight, _), (to, moved) = (node.pair(each) for each in (node.tensor(4), node.tensor(2), node.result))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from inlaid import arith, ops
 from inlaid.arith import Dim
-from inlaid.frontends.shapes import cut, quotient
+from inlaid.frontends.shapes import cut, quotient, require_parts, require_squeezed
 from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
-from inlaid.graph.conditions import broadcast_shapes
+from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
 from inlaid.ops.shape import simple
@@ -41,12 +40,9 @@ def _squeeze(node: Node) -> Expr:
     shape = node.shape(0)
     count = node.option("SqueezeDimsLength")
     axes = {node.axis(node.options.SqueezeDims(index), len(shape)) for index in range(count)}
-    if not count:
-        axes = {axis for axis, dim in enumerate(shape) if dim == 1}
-    for axis in axes:
-        if isinstance(shape[axis], int) and shape[axis] != 1:
-            raise node.error(f"a squeezed axis must have extent 1, got {shape[axis]} for axis {axis}")
-    return squeeze(node.input(0), *axes)
+    with node.relations():
+        dropped = require_squeezed(shape, axes if count else None, "SQUEEZE")
+    return squeeze(node.input(0), *dropped)
 
 
 def _expand_dims(node: Node) -> Expr:
@@ -61,7 +57,7 @@ def _transpose(node: Node) -> Expr:
 
 
 def _broadcast_to(node: Node) -> Expr:
-    return ops.broadcast_to(node.input(0), shape=broadcast_shapes(node.shape(0), node.dims(1)))
+    return ops.broadcast_to(node.input(0), shape=node.dims(1))
 
 
 def _tile(node: Node) -> Expr:
@@ -85,6 +81,11 @@ def _broadcast_args(node: Node) -> Expr:
     if not all(isinstance(length, int) for length in lengths):
         raise node.error("the shapes must have static length")
     of = node.tensor(0).dtype
+    known = [node.scope.dims(node.input(index)) for index in (0, 1)]
+    if known[0] is not None and known[1] is not None:
+        with node.relations():
+            shape = broadcast_shapes(known[0], known[1])
+        return cast_to(ops.sizes(dims=shape), of)
     one = scalar(1, of)
     ones = [ops.pad(node.input(index), one, pads=(max(lengths) - lengths[index], 0)) for index in (0, 1)]
     return ops.where(ops.equal(ones[0], one), ones[1], ones[0])
@@ -158,11 +159,10 @@ def _unpack(node: Node) -> tuple[Expr, ...]:
 
 def _split(node: Node) -> tuple[Expr, ...]:
     """Convert SPLIT. Input 0 is the axis, input 1 the value."""
-    axis, extent, count = node.axis(int(node.array(0).item()), len(node.shape(1))), None, len(node.results)
-    extent = node.shape(1)[axis]
-    if isinstance(extent, int) and extent % count:
-        raise node.error(f"the extent must be a multiple of {count} to split into equal parts, got {extent}")
-    return split(node, node.input(1), axis, [simple(arith.floordiv(extent, count))] * count)
+    axis, count = node.axis(int(node.array(0).item()), len(node.shape(1))), len(node.results)
+    with node.relations():
+        part = require_multiple(node.shape(1)[axis], count, f"dimension {axis}, which is split into equal parts,")
+    return split(node, node.input(1), axis, [part] * count)
 
 
 def _split_v(node: Node) -> tuple[Expr, ...]:
@@ -180,14 +180,10 @@ def _split_v(node: Node) -> tuple[Expr, ...]:
 
 
 def split(node: Node, value: Expr, axis: int, parts: Sequence[Dim]) -> tuple[Expr, ...]:
-    """Split into parts of given sizes along an axis. Raises `ModelImportError` unless the sizes add up to the extent."""
-    extent = tensor_type(value).shape[axis]
-    ends: list[Dim] = [0]
-    for part in parts:
-        ends.append(simple(arith.add(ends[-1], part)))
-    if isinstance(extent, int) and isinstance(ends[-1], int) and extent != ends[-1]:
-        raise node.error(f"the sizes of the parts must add up to {extent}, got {tuple(parts)}")
-    return tuple(cut(value, {axis: (begin, end, 1)}) for begin, end in pairwise(ends))
+    """Split into parts of given sizes along an axis. States that the sizes add up to the extent."""
+    with node.relations():
+        ranges = require_parts(parts, tensor_type(value).shape[axis], axis)
+    return tuple(cut(value, {axis: (begin, end, 1)}) for begin, end in ranges)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from inlaid import arith, ops
 from inlaid.arith import Dim
 from inlaid.frontends.shapes import cut, normal_range
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type
+from inlaid.graph.conditions import require_at_most, require_multiple, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, expand_dims, join, reversed_axis, scalar, slice_axis, squeeze
 from inlaid.ops.shape import simple
@@ -23,6 +25,9 @@ def _slice(node: Node) -> Expr:
     if begins is not None and sizes is not None:
         ends = [extent if size == -1 else arith.add(begin, size) for begin, size, extent in zip(begins, sizes, shape, strict=True)]
         return cut(value, {axis: (begin, simple(end), 1) for axis, (begin, end) in enumerate(zip(begins, ends, strict=True))})
+    with node.relations():
+        for index in (1, 2):
+            require_shape(node.shape(index), (len(shape),), f"input {index}")
     if sizes is None or -1 in sizes:
         return _sliced_at_run(node)
     for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True)):
@@ -141,7 +146,12 @@ def _dynamic_update_slice(node: Node) -> Expr:
     operand, update = node.input(0), node.input(1)
     of = node.tensor(2).dtype
     inside: Expr | None = None
-    for axis, (extent, size) in enumerate(zip(node.shape(0), node.shape(1), strict=True)):
+    pairs = list(enumerate(zip(node.shape(0), node.shape(1), strict=True)))
+    with node.relations():
+        require_shape(node.shape(2), (len(pairs),), "the start indices")
+        for axis, (extent, size) in pairs:
+            require_at_most(size, extent, f"dimension {axis} of the update")
+    for axis, (extent, size) in pairs:
         if extent == size:
             continue
         zero = scalar(0, of)
@@ -193,6 +203,10 @@ def _mirror_pad(node: Node) -> Expr:
     """Convert MIRROR_PAD. Mode 0 mirrors without repeating the edge, mode 1 repeats it."""
     pads = _pads(node)
     mode = node.option("Mode")
+    with node.relations():
+        for axis, (extent, amounts) in enumerate(zip(node.shape(0), pads, strict=True)):
+            for side, pad in zip(("before", "after"), amounts, strict=True):
+                require_at_most(pad, simple(arith.add(extent, -1)) if mode == 0 else extent, f"the pad {side} dimension {axis}")
     if mode == 0:
         return ops.pad(node.input(0), pads=(*(before for before, _ in pads), *(after for _, after in pads)), mode="reflect")
     value = node.input(0)
@@ -218,15 +232,15 @@ def _block_size(node: Node) -> int:
     return size
 
 
-def _divided(node: Node, dim: Dim, by: Dim) -> Dim:
-    if isinstance(dim, int) and isinstance(by, int) and (by < 1 or dim % by):
-        raise node.error(f"the extent must be a multiple of the block size {by}, got {dim}")
-    return simple(arith.floordiv(dim, by))
+def _divided(node: Node, dim: Dim, by: int, axis: int) -> Dim:
+    """Divide the extent of an axis into blocks. States that it is a multiple of their size."""
+    with node.relations():
+        return simple(require_multiple(dim, by, f"dimension {axis}, which is divided into blocks,"))
 
 
 def _space_to_depth(node: Node) -> Expr:
     (n, h, w, c), size = node.shape(0), _block_size(node)
-    rows, columns = _divided(node, h, size), _divided(node, w, size)
+    rows, columns = _divided(node, h, size, 1), _divided(node, w, size, 2)
     parts = ops.reshape(node.input(0), shape=(n, rows, size, columns, size, c))
     moved = ops.transpose(parts, perm=(0, 1, 3, 2, 4, 5))
     return ops.reshape(moved, shape=(n, rows, columns, arith.product((c, size * size))))
@@ -234,7 +248,7 @@ def _space_to_depth(node: Node) -> Expr:
 
 def _depth_to_space(node: Node) -> Expr:
     (n, h, w, c), size = node.shape(0), _block_size(node)
-    depth = _divided(node, c, size * size)
+    depth = _divided(node, c, size * size, 3)
     parts = ops.reshape(node.input(0), shape=(n, h, w, size, size, depth))
     moved = ops.transpose(parts, perm=(0, 1, 3, 2, 4, 5))
     return ops.reshape(moved, shape=(n, arith.product((h, size)), arith.product((w, size)), depth))
@@ -254,7 +268,7 @@ def _space_to_batch(node: Node) -> Expr:
     count, rest = len(sizes), node.shape(0)[len(sizes) + 1 :]
     filled = _padded(node.input(0), _zero(node), [(0, 0), *pads, *((0, 0) for _ in rest)])
     batch, *space = tensor_type(filled).shape[: count + 1]
-    inner = [_divided(node, dim, size) for dim, size in zip(space, sizes, strict=True)]
+    inner = [_divided(node, dim, size, axis) for axis, (dim, size) in enumerate(zip(space, sizes, strict=True), 1)]
     split = [part for pair in zip(inner, sizes, strict=True) for part in pair]
     parts = ops.reshape(filled, shape=(batch, *split, *rest))
     blocks, places = tuple(range(2, 2 * count + 1, 2)), tuple(range(1, 2 * count + 1, 2))
@@ -267,7 +281,7 @@ def _batch_to_space(node: Node) -> Expr:
     count = len(sizes)
     batch, *space = node.shape(0)[: count + 1]
     rest = node.shape(0)[count + 1 :]
-    outer = _divided(node, batch, arith.product(sizes))
+    outer = _divided(node, batch, math.prod(sizes), 0)
     parts = ops.reshape(node.input(0), shape=(*sizes, outer, *space, *rest))
     pairs = [axis for index in range(count) for axis in (count + 1 + index, index)]
     moved = ops.transpose(parts, perm=(count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))))
