@@ -7,23 +7,19 @@ import functools
 import hashlib
 import os
 import queue
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from inlaid.cache import Store, digest
-from inlaid.errors import CompileError
 from inlaid_x86 import emit
 from inlaid_x86.machine import compile_text, feature_text, rejected
+from inlaid_x86.processes import CompilerProcess
 
 SHARE = 1 << 17
 """Characters of LLVM text that wait per worker before a process is started. Compiling them takes longer than starting it."""
@@ -102,7 +98,7 @@ class Compilers:
         self._waiting.put(job)
         if (count := len(self._workers)) == 0:
             self._workers.append(_Worker(self._waiting, self._done))
-        elif count < _cores() and SHARE * count <= waiting and not getattr(sys, "frozen", False):
+        elif count < _cores() and SHARE * count <= waiting:
             with contextlib.suppress(OSError):
                 self._workers.append(_Process(self._waiting, self._done))
 
@@ -154,14 +150,7 @@ class _Process(_Worker):
     """A compiler process and the thread that feeds it."""
 
     def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
-        folder = Path(llvmlite.__file__).parent.parent
-        command = [sys.executable, "-I", "-S", str(emit.__file__), str(folder)]
-        try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
-        except OSError:
-            self._log.close()
-            raise
+        self._process = CompilerProcess()
         super().__init__(jobs, done)
 
     def end(self) -> None:
@@ -171,36 +160,20 @@ class _Process(_Worker):
 
     def close(self) -> None:
         super().close()
-        with self._log, contextlib.suppress(OSError), self._process:
-            pass
+        self._process.close()
 
     def _compile(self, job: _Job) -> bytes:
-        source, sink = self._process.stdout, self._process.stdin
-        assert source is not None and sink is not None
-        parts = (job.features.encode(), job.renamed.encode(), job.text.encode())
         try:
-            sink.write(emit.REQUEST.pack(job.effort, *map(len, parts)) + b"".join(parts))
-            sink.flush()
-            status, size = emit.ANSWER.unpack(_read(source, emit.ANSWER.size))
-            content = _read(source, size)
-        except (OSError, EOFError) as error:
-            self._ended = True  # the other workers continue, but `Compilers.finish` raises this error
-            raise CompileError(f"LLVM failed: {self._stderr_tail() or error}", plugin="x86") from error
-        if status:
-            raise rejected(content.decode())
-        return content
-
-    def _stderr_tail(self) -> str:
-        """Return the tail of the worker's stderr."""
-        self._log.seek(max(self._log.seek(0, os.SEEK_END) - 500, 0))
-        return self._log.read().decode(errors="replace").strip()
-
-
-def _read(source: IO[bytes], size: int) -> bytes:
-    data = source.read(size)
-    if len(data) != size:
-        raise EOFError("the compiler process ended early")
-    return data
+            return self._process.compile(job.text, job.features, job.renamed, job.effort)
+        except RuntimeError as error:
+            raise rejected(str(error)) from error
+        except OSError:
+            if self._ended:
+                raise
+            return super()._compile(job)
+        finally:
+            if not self._process.usable:
+                self._ended = True  # the other workers continue, but `Compilers.finish` raises the error of a crash
 
 
 def _cores() -> int:

@@ -3,9 +3,10 @@
 llvmlite serialises all work of a process with one lock, so compiling kernels in parallel needs several processes. This file imports
 only the standard library and llvmlite, so that a worker starts quickly:
 
-    python -I -S emit.py FOLDER_OF_LLVMLITE
+    python -I -S emit.py FOLDER_OF_LLVMLITE IDLE_SECONDS
 
-A worker reads requests from stdin until end of file and answers each on stdout. A request is one byte for the effort (`FULL`), then
+A worker writes `READY` to stdout, then reads requests from stdin and answers each on stdout, until end of file, or until no request
+arrives for `IDLE_SECONDS`. A request is one byte for the effort (`FULL`), then
 three UTF-8 texts: features, symbol and module, each preceded by its length. An answer is one byte (0: an object, 1: LLVM's error
 message), the length of the object or message, and its bytes. Lengths are unsigned 64-bit little-endian numbers of bytes.
 """
@@ -13,6 +14,7 @@ message), the length of the object or message, and its bytes. Lengths are unsign
 from __future__ import annotations
 
 import functools
+import select
 import struct
 import sys
 import threading
@@ -24,6 +26,7 @@ if __name__ == "__main__":
     sys.path.append(sys.argv[1])
 
 import llvmlite.binding as llvm
+from llvmlite.binding.newpassmanagers import NewPassManager
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 KERNEL = "kernel"
@@ -31,6 +34,7 @@ KERNEL = "kernel"
 FULL, EXPLICIT, CALLS = range(3)
 """Optimisation effort. FULL: LLVM's usual passes. EXPLICIT: few passes, for code that is already vectorised and unrolled. CALLS: no
 passes, for entry functions, which only call kernels."""
+READY = b"ready\n"
 REQUEST = struct.Struct("<B3Q")
 ANSWER = struct.Struct("<BQ")
 
@@ -54,19 +58,35 @@ def target_machine(features: str, level: int = 3) -> Any:
 def emit(text: str, features: str, symbol: str = "", effort: int = FULL) -> bytes:
     """Compile a module to an ELF object and rename its kernel to `symbol`. Raises RuntimeError if LLVM rejects the text."""
     machine = target_machine(features, 0 if effort == CALLS else 3)
-    module = llvm.parse_assembly(text)
-    module.verify()
-    if symbol:
-        module.get_function(KERNEL).name = symbol
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.slp_vectorization = False
-    builder = llvm.create_pass_builder(machine, tuning)
-    if effort != CALLS:
-        passes = _few_passes() if effort == EXPLICIT else builder.getModulePassManager()
-        passes.run(module, builder)
-    with _in_source_order(effort == EXPLICIT):
-        code: bytes = machine.emit_object(module)
+    # A context of its own: LLVM's global context keeps the types and constants of every module.
+    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+        module.verify()
+        if symbol:
+            module.get_function(KERNEL).name = symbol
+        if effort != CALLS:
+            _optimize(module, machine, effort)
+        with _in_source_order(effort == EXPLICIT):
+            code: bytes = machine.emit_object(module)
     return code
+
+
+def _optimize(module: Any, machine: Any, effort: int) -> None:
+    """Run LLVM's passes on a module."""
+    with llvm.create_pipeline_tuning_options(speed_level=2) as tuning:
+        tuning.slp_vectorization = False
+        with llvm.create_pass_builder(machine, tuning) as builder:
+            passes = _few_passes() if effort == EXPLICIT else builder.getModulePassManager()
+            try:
+                passes.run(module, builder)
+            finally:
+                _dispose(passes)
+
+
+def _dispose(passes: Any) -> None:
+    """Free a pass manager and its passes, 150 KB for LLVM's usual ones. Its own `close` frees nothing: `ObjectRef` comes before
+    `NewPassManager` among the bases of llvmlite's classes, so that the empty `_dispose` of the former hides that of the latter."""
+    NewPassManager._dispose(passes)
+    passes.detach()
 
 
 _options = threading.Lock()
@@ -98,10 +118,13 @@ def _few_passes() -> Any:
     return passes
 
 
-def serve() -> None:
-    """Answer requests from stdin until end of file."""
+def serve(idle_seconds: float) -> None:
+    """Answer requests from stdin until end of file, or until none arrives for a time."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    while len(head := source.read(REQUEST.size)) == REQUEST.size:
+    sink.write(READY)
+    sink.flush()
+    # `select` sees what Python has not read yet: the next request is written after the answer.
+    while select.select([source], [], [], idle_seconds)[0] and len(head := source.read(REQUEST.size)) == REQUEST.size:
         effort, *sizes = REQUEST.unpack(head)
         features, symbol, text = (source.read(size).decode() for size in sizes)
         try:
@@ -113,4 +136,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(float(sys.argv[2]))

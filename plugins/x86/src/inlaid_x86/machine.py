@@ -6,7 +6,8 @@ import functools
 from collections.abc import Sequence
 
 from inlaid.errors import CompileError
-from inlaid_x86.emit import FULL, TRIPLE, emit, target_machine
+from inlaid_x86.emit import CALLS, FULL, TRIPLE, emit, target_machine
+from inlaid_x86.processes import optimizer
 
 __all__ = ["TRIPLE", "compile_text", "data_layout", "feature_text", "rejected"]
 
@@ -17,9 +18,10 @@ def feature_text(features: Sequence[str]) -> str:
 
 
 def compile_text(text: str, features: str = "", symbol: str = "", effort: int = FULL) -> bytes:
-    """Compile LLVM text by `emit.emit`. Raises `CompileError` if LLVM rejects the text."""
+    """Compile LLVM text by `emit.emit`, here or in a process of `optimizer`. Raises `CompileError` if LLVM rejects the text, or
+    crashes in a process."""
     try:
-        return emit(text, features, symbol, effort)
+        return emit(text, features, symbol, effort) if effort == CALLS else optimizer().compile(text, features, symbol, effort)
     except RuntimeError as error:
         raise rejected(str(error)) from error
 
