@@ -1,0 +1,73 @@
+"""What a run of a program must do: its results by the reference, or the statement that refuses its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inlaid.arith import Constraint
+from inlaid.driver.shadow import flat
+from inlaid.errors import InlaidError, KernelFault
+from inlaid.graph.interp import Interpreter
+from inlaid.graph.scope_conditions import conditions_of
+from inlaid.types import Type
+
+from .operators import call_of
+from .sizes import Case, Program
+from .statements import Refusal, Statement, logged, refusal
+
+
+@dataclass(frozen=True)
+class Stated:
+    """The conditions of a program, each with the statements that state it."""
+
+    conditions: tuple[Constraint, ...]
+    statements: Mapping[Constraint, frozenset[Statement]]
+
+    def broken(self, case: Case) -> tuple[Constraint, ...]:
+        """Return the conditions that do not hold at the sizes of a case."""
+        return tuple(item for item in self.conditions if item.holds(case.sizes) is False)
+
+
+def stated(program: Program) -> Stated:
+    """Collect the conditions of a program that is a call of an operator. Those of other programs are in `Program.legal`."""
+    if program.legal is not None:
+        return Stated((), {})
+    with logged() as log:
+        found = conditions_of([call_of(program.module)])
+    return Stated(found, {item: frozenset(log.of(item)) for item in found})
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run must do. Exactly one is set: `refused`, the reason why static sizes are refused; `fault`, the reference's error
+    for values of operands; or `results`, which are of `type`."""
+
+    refused: Refusal | None = None
+    fault: KernelFault | None = None
+    results: tuple[Any, ...] | None = None
+    type: Type | None = None
+
+
+class Unsound(Exception):
+    """Static sizes that the type relation accepts make the reference fail."""
+
+
+def expected(program: Program, case: Case, zeros: bool = False) -> Expected:
+    """Determine what a run of a case must do. Raises `Unsound`."""
+    refused = refusal(lambda: program.at(case.sizes))
+    if program.legal is not None and not program.legal(case.sizes):
+        return Expected(refused=refused or Refusal(None, "the sizes are not legal"))
+    if refused is not None and program.legal is None:
+        return Expected(refused=refused)
+    module = program.module if refused is not None else program.at(case.sizes)
+    try:
+        found = Interpreter(module).run(module.main, program.values(case.sizes, zeros))
+    except KernelFault as error:
+        if error.__cause__ is None:
+            return Expected(fault=error)
+        raise Unsound(f"the reference fails: {error}") from error
+    except InlaidError as error:
+        raise Unsound(f"the reference fails: {error}") from error
+    return Expected(results=tuple(value for _, value in flat(module.main.body.type, found)), type=module.main.body.type)

@@ -1,0 +1,41 @@
+"""All programs, and the choice of those that a process runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from zlib import crc32
+
+from .operators import NAMES, operator_programs
+from .scopes import SOURCES, scope_programs
+from .sizes import Program
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of programs: of `operators` (None: all), those whose number is `part` modulo `parts`; of each of them the first
+    program, and of the others one in `share`. With `bounded`, sizes have upper bounds."""
+
+    operators: tuple[str, ...] | None = None
+    share: int = 1
+    part: int = 0
+    parts: int = 1
+    bounded: bool = False
+
+
+def names() -> tuple[str, ...]:
+    """Return the operators and other constructs that programs are about."""
+    return (*NAMES, *dict.fromkeys(source.construct for source in SOURCES))
+
+
+def chosen(choice: Choice) -> Iterator[tuple[int, Program]]:
+    """Yield the programs of a choice, numbered."""
+    wanted = tuple(name for number, name in enumerate(names()) if number % choice.parts == choice.part)
+    if choice.operators is not None:
+        wanted = tuple(name for name in wanted if name in choice.operators)
+    last = ""
+    every = (*operator_programs(wanted, choice.bounded), *scope_programs(wanted, choice.bounded))
+    for number, program in enumerate(every):
+        first, last = program.operator != last, program.operator
+        if first or crc32(program.name.encode()) % choice.share == 0:
+            yield number, program

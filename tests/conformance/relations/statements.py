@@ -1,0 +1,220 @@
+"""The statements of relations between sizes: where they are in the sources, and which of them refuses sizes.
+
+A statement is a call of a function of `inlaid.graph.conditions` in a type relation. It is identified by its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+import inlaid
+from inlaid import ops
+from inlaid.arith import Constraint
+from inlaid.errors import InlaidError
+from inlaid.graph import conditions
+from inlaid.graph.operator import Operator
+
+ROOT = Path(inlaid.__file__).parent
+_REQUIRE = conditions.require
+
+
+@dataclass(frozen=True, order=True)
+class Line:
+    """A line of Inlaid's sources, relative to the folder `inlaid`."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+@dataclass(frozen=True, order=True)
+class Statement:
+    """A statement: its first and last lines, and its text in one line."""
+
+    first: Line
+    last: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.first} {self.text}"
+
+    def covers(self, line: Line) -> bool:
+        """Test whether a line is in the statement."""
+        return line.file == self.first.file and self.first.number <= line.number <= self.last
+
+
+# --- execution ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Log:
+    """The lines whose statements have been executed, each with its constraint, the last one last."""
+
+    entries: list[tuple[Line, Constraint]]
+
+    def of(self, constraint: Constraint) -> frozenset[Line]:
+        """Return the lines that state a condition."""
+        return frozenset(line for line, stated in self.entries if stated.condition == constraint.condition)
+
+
+_LOG: ContextVar[Log | None] = ContextVar("log", default=None)
+
+
+def _require(constraint: Constraint) -> None:
+    """`require`, which also logs."""
+    log = _LOG.get()
+    if log is not None:
+        log.entries.append((_line(sys._getframe(1)), constraint))
+    _REQUIRE(constraint)
+
+
+def _line(frame: FrameType | None) -> Line:
+    """Return the innermost line outside of `inlaid.graph.conditions`."""
+    while frame is not None and frame.f_code.co_filename == conditions.__file__:
+        frame = frame.f_back
+    assert frame is not None
+    return Line(str(Path(frame.f_code.co_filename).relative_to(ROOT)), frame.f_lineno)
+
+
+@contextmanager
+def logged() -> Iterator[Log]:
+    """Log the statements that type relations execute meanwhile. Replaces `require` for the rest of the process."""
+    if conditions.require is _REQUIRE:
+        assert ops.OPERATORS  # the modules of all operators are imported
+        for module in [*sys.modules.values()]:
+            if getattr(module, "require", None) is _REQUIRE:
+                module.require = _require  # type: ignore[attr-defined]
+    log = Log([])
+    token = _LOG.set(log)
+    try:
+        yield log
+    finally:
+        _LOG.reset(token)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why sizes are refused. `line` is that of the statement, None if the type relation has refused them otherwise."""
+
+    line: Line | None
+    message: str
+
+
+def refusal(build: Callable[[], object]) -> Refusal | None:
+    """Infer the types of a program with static sizes; returns why that fails, None if it does not."""
+    with logged() as log:
+        try:
+            build()
+        except InlaidError as error:
+            line, constraint = log.entries[-1] if log.entries else (None, None)
+            stated = constraint is not None and constraint.message({}) in error.message
+            return Refusal(line if stated else None, error.message)
+    return None
+
+
+# --- sources --------------------------------------------------------------------------------------------------------------
+
+_BESIDE = ("graph/unify.py", "graph/loops.py", "graph/ir.py")
+"""Modules besides those of operators that state relations."""
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The source of a module: its functions by name, nested ones included, and the names that it imports, as (module, name)."""
+
+    file: str
+    functions: dict[str, list[ast.FunctionDef | ast.Lambda]]
+    imports: dict[str, tuple[str, str]]
+
+
+def statements() -> tuple[Statement, ...]:
+    """Find the statements in the sources of type relations: in functions that the type relation of an operator may call, and in the
+    type rules of calls, branches and loops."""
+    modules = {f"inlaid.ops.{item.name}": None for item in pkgutil.walk_packages(ops.__path__)}
+    parsed = {name: _parsed(name) for name in modules}
+    found: set[Statement] = set()
+    pending = [_definition(parsed, operator.infer) for operator in _operators(parsed)]
+    seen = set()
+    while pending:
+        name, node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        found |= set(_stated(parsed[name], node))
+        for reference in ast.walk(node):
+            pending += _resolved(parsed, name, reference)
+    for file in _BESIDE:
+        beside = _parsed("inlaid." + file.removesuffix(".py").replace("/", "."))
+        found |= {item for nodes in beside.functions.values() for node in nodes for item in _stated(beside, node)}
+    return tuple(sorted(found))
+
+
+@functools.cache
+def _parsed(name: str) -> _Module:
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text())
+    functions: dict[str, list[ast.FunctionDef | ast.Lambda]] = {}
+    imports = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Lambda):
+            functions.setdefault("<lambda>", []).append(node)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
+    return _Module(str(Path(module.__file__).relative_to(ROOT)), functions, imports)
+
+
+def _operators(parsed: dict[str, _Module]) -> list[Operator]:
+    """Return all operators that modules define, those included that only passes build."""
+    values = (value for name in parsed for value in vars(importlib.import_module(name)).values())
+    return list({value: None for value in values if isinstance(value, Operator)})
+
+
+def _definition(parsed: dict[str, _Module], function: Any) -> tuple[str, ast.AST]:
+    """Return the module and the syntax of a function object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    assert isinstance(function, FunctionType)
+    nodes = parsed[function.__module__].functions[function.__name__]
+    line = function.__code__.co_firstlineno
+    return function.__module__, next(
+        node for node in nodes if node.lineno <= line <= (node.end_lineno or line) or node.lineno == line
+    )
+
+
+def _resolved(parsed: dict[str, _Module], name: str, reference: ast.AST) -> list[tuple[str, ast.AST]]:
+    """Return the functions of operators' modules that a name or an attribute of a module may mean."""
+    module = parsed[name]
+    if isinstance(reference, ast.Name):
+        if reference.id in module.functions:
+            return [(name, node) for node in module.functions[reference.id]]
+        source, original = module.imports.get(reference.id, ("", ""))
+    elif isinstance(reference, ast.Attribute) and isinstance(reference.value, ast.Name):
+        package, inner = module.imports.get(reference.value.id, ("", ""))
+        source, original = f"{package}.{inner}", reference.attr
+    else:
+        return []
+    return [(source, node) for node in parsed[source].functions.get(original, [])] if source in parsed else []
+
+
+def _stated(module: _Module, node: ast.AST) -> Iterator[Statement]:
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            source, name = module.imports.get(call.func.id, ("", ""))
+            if source == conditions.__name__ and name.startswith(("require", "broadcast_shapes")) and name != "require_static":
+                yield Statement(Line(module.file, call.lineno), call.end_lineno or call.lineno, ast.unparse(call))
