@@ -12,31 +12,17 @@ import numpy as np
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
+from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
-from inlaid.graph.ir import (
-    Expr,
-    Module,
-    Span,
-    Var,
-    call,
-    constant,
-    function,
-    global_var,
-    if_,
-    let,
-    loop,
-    tuple_,
-    tuple_item,
-    var,
-)
+from inlaid.graph.ir import Expr, Module, Span, constant, function, tuple_, var
 from inlaid.graph.operator import Operator
 from inlaid.graph.text import show
 from inlaid.graph.unify import fresh_size
-from inlaid.types import FunctionType, TensorType, TupleType, Type
+from inlaid.types import TensorType
+from random_graphs import control
+from random_graphs.control import F32 as F32
+from random_graphs.control import shape_of as shape_of
 
-F32 = "float32"
-COUNT = TensorType((), "int64")
 N = SizeVar("n", 1, 8)
 POSITIVE = Operator(
     "test.positive",
@@ -60,32 +46,12 @@ class Program:
         return f"{show(self.module)}{self.inputs}"
 
 
-def shape_of(expr: Expr) -> tuple[Dim, ...]:
-    assert isinstance(expr.type, TensorType)
-    return expr.type.shape
-
-
-class Generator:
-    """Grows pools of expressions in scope. `draw` is hypothesis's; `functions` the module's."""
+class Generator(control.Generator):
+    """Grows pools of expressions in scope by simple operators on float32 and by control flow. `draw` is hypothesis's."""
 
     def __init__(self, draw: Callable[..., Any]) -> None:
+        super().__init__(lambda low, high: draw(st.integers(low, high)))
         self.draw = draw
-        self.functions: dict[str, Any] = {}
-        self.names = 0
-
-    def number(self, low: int, high: int) -> int:
-        value: int = self.draw(st.integers(low, high))
-        return value
-
-    def pick(self, items: list[Any]) -> Any:
-        return items[self.number(0, len(items) - 1)]
-
-    def name(self) -> str:
-        self.names += 1
-        return f"{self.pick(['v', 'x', 'a/b', '7'])}{self.number(0, 2)}"
-
-    def variable(self, type_: Type) -> Var:
-        return var(self.name(), type_)
 
     def constant(self, shape: tuple[int, ...]) -> Expr:
         seed = self.number(0, 7)
@@ -94,20 +60,10 @@ class Generator:
         )
         return constant(data)
 
-    def tensor(self, pool: list[Expr]) -> Expr:
-        return self.pick([expr for expr in pool if isinstance(expr.type, TensorType) and expr.type.dtype.name == F32])
-
-    def grow(self, pool: list[Expr], depth: int, steps: int) -> Expr:
-        """Add expressions to a pool; one of them, or a tuple of several, is the result."""
-        for _ in range(steps):
-            made = self.step(pool, depth)
-            pool.append(made)
-        return pool[-1]
-
     def step(self, pool: list[Expr], depth: int) -> Expr:
-        kinds: list[Callable[[list[Expr], int], Expr]] = [self.unary, self.binary, self.reduce, self.shape, self.simple, self.unary]
+        kinds: list[control.Step] = [self.unary, self.binary, self.reduce, self.shape, self.simple, self.unary]
         if depth:
-            kinds += [self.branch, self.binding, self.iterate, self.closure, self.recurse, self.pair, self.select_rows]
+            kinds += [*self.control(), self.select_rows]
         return self.pick(kinds)(pool, depth)
 
     def span(self) -> Span | None:
@@ -166,74 +122,6 @@ class Generator:
                 lambda: ops.cast(ops.iota(shape=(3,), axis=0, dtype="int64"), dtype=F32),
             ]
         )()
-
-    def flag(self, pool: list[Expr]) -> Expr:
-        x = self.tensor(pool)
-        total = ops.reduce_sum(x, axes=tuple(range(len(shape_of(x)))))
-        return ops.less(total, constant(np.float32(self.number(-2, 2))))
-
-    def branch(self, pool: list[Expr], depth: int) -> Expr:
-        condition = self.flag(pool) if self.number(0, 4) else constant(bool(self.number(0, 1)))
-        wanted = self.tensor(pool)
-        arms = []
-        for _ in range(2):
-            arm = self.grow(list(pool), depth - 1, self.number(1, 3))
-            # Both arms must have one type: each adds something of its own to one value.
-            arms.append(ops.add(wanted, self.to_scalar(arm)))
-        return if_(condition, arms[0], arms[1], self.span())
-
-    def to_scalar(self, expr: Expr) -> Expr:
-        if isinstance(expr.type, TupleType):
-            expr = tuple_item(expr, 0)
-        return ops.clip(ops.reduce_sum(expr, axes=tuple(range(len(shape_of(expr))))), minimum=-9.0, maximum=9.0)
-
-    def binding(self, pool: list[Expr], depth: int) -> Expr:
-        value = self.tensor(pool)
-        variable = self.variable(value.type)
-        return let(variable, value, self.grow([*pool, variable, ops.neg(variable)], depth - 1, self.number(1, 2)))
-
-    def iterate(self, pool: list[Expr], depth: int) -> Expr:
-        state, xs = self.tensor(pool), self.tensor(pool)
-        scanned = [xs] if shape_of(xs) and self.number(0, 1) else []
-        i, total = self.variable(COUNT), self.variable(state.type)
-        rows = [self.variable(TensorType(shape_of(item)[1:], F32)) for item in scanned]
-        inner = self.grow([*pool, total, *rows], depth - 1, self.number(1, 3))
-        new = ops.add(total, self.to_scalar(inner))
-        keep = constant(True) if self.number(0, 1) else ops.less(self.to_scalar(new), constant(np.float32(3)))
-        body = function([i, total, *rows], tuple_([keep, new, self.to_scalar(inner)]))
-        trips = constant(np.int64(self.number(0, 3)))
-        result = loop(body, state=[state], scanned=scanned, trip_count=trips)
-        return tuple_item(result, 0) if self.number(0, 1) else ops.reduce_sum(tuple_item(result, 1), axes=(0,))
-
-    def closure(self, pool: list[Expr], depth: int) -> Expr:
-        arg = self.tensor(pool)
-        param = self.variable(arg.type)
-        body = self.grow([*pool, param], depth - 1, self.number(1, 3))
-        if isinstance(body.type, TupleType):
-            body = tuple_item(body, 0)
-        target = function([param], body)
-        first, second = call(target, [arg]), call(target, [ops.neg(arg)])
-        # Two calls may give two sizes, which need not broadcast when it runs.
-        return ops.add(first, second) if first.type == second.type and self.number(0, 1) else first
-
-    def recurse(self, pool: list[Expr], depth: int) -> Expr:
-        scalar = TensorType((), F32)
-        name = f"f{len(self.functions)}"
-        self.functions[name] = None
-        n, x = self.variable(COUNT), self.variable(scalar)
-        kind = FunctionType((COUNT, scalar), scalar)
-        inner = self.to_scalar(self.grow([x], depth - 1, self.number(1, 2)))
-        again = call(global_var(name, kind), [ops.sub(n, constant(np.int64(1))), inner])
-        body = if_(ops.less(n, constant(np.int64(1))), x, ops.add(again, x))
-        self.functions[name] = function([n, x], body, result=scalar)
-        return call(global_var(name, kind), [constant(np.int64(self.number(0, 3))), self.to_scalar(self.tensor(pool))])
-
-    def pair(self, pool: list[Expr], depth: int) -> Expr:
-        value = tuple_([self.tensor(pool), self.tensor(pool)])
-        if self.number(0, 1):
-            return value
-        variable = self.variable(value.type)
-        return let(variable, value, tuple_item(variable, self.number(0, 1)))
 
     def select_rows(self, pool: list[Expr], depth: int) -> Expr:
         x = self.tensor(pool)
