@@ -26,10 +26,13 @@ MINUTES := 35
 OLDER_HOST := $(CURDIR)/build/older_host
 AVX2_TITLE := Benchmarks with symbolic sizes, every engine as on a processor with AVX2 alone
 AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
+# Number of mutants of `make fuzz`, and the number of the first of each kind.
+COUNT := 100000
+SEED := 0
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta peers clean
+.PHONY: help demo test test-avx2 test-fast fuzz check lint format types contracts docs conformance bench bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -67,6 +70,9 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 
 test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
+
+fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans, about 30 minutes; COUNT=number SEED=number
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 check: lint contracts types ## run the static checks: lint, contracts, types
 
@@ -125,6 +131,9 @@ bench-gpu: $(DEVELOPING) ## time the cuda target against PyTorch and Triton on a
 
 bench-vta: $(DEVELOPING) ## count cycles of ResNet-18 on the timing simulator of VTA; writes docs/benchmarks-vta.md
 	$(BIN)/python benchmarks/vta.py --write docs/benchmarks-vta.md
+
+random-models: $(DEVELOPING) ## compare 1,000 random models with ONNX Runtime and the interpreter, about 25 minutes; COUNT, SEED, ONLY=number
+	$(BIN)/python benchmarks/random_models.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 peers: $(DEVELOPING) ## install further engines for `make bench` (several GB)
 	$(PIP) install "pip>=25.1"

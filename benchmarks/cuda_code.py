@@ -82,9 +82,9 @@ def _kernels(artifact: Artifact, arch: str) -> Iterator[Kernel]:
         info = artifact.kernels[call]
         operations, moved = (dim if isinstance(dim, int) else 0 for dim in (info.operations, info.bytes))
         seconds = max(operations / able.peak, moved / able.bandwidth)
-        used = found[plan.kernels[kernel]]
-        launched = plan.shared[kernel] if plan.shared else 0
-        yield Kernel(plan.kernels[kernel], info.nodes, replace(used, shared=used.shared + launched), seconds, False)
+        function = plan.kernels[kernel]
+        used = found[function.name]
+        yield Kernel(function.name, info.nodes, replace(used, shared=used.shared + function.shared), seconds, False)
 
 
 def _ranked(kernels: Sequence[Kernel]) -> Iterator[Kernel]:

@@ -19,7 +19,7 @@ import numpy as np
 from inlaid.artifact import Artifact, KernelInfo, Signature, TensorSpec
 from inlaid.plugins import DeviceTensor
 from inlaid.runtime.launch_code import encode_launches
-from inlaid.runtime.launches import Launch, LaunchPlan, Place, Size, Step
+from inlaid.runtime.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Size, Step
 from inlaid.types import dtype
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION
 from inlaid_opencl.runtime import OpenCLRuntime
@@ -31,7 +31,8 @@ def region(launches: int) -> Artifact:
     """A region that launches one kernel `launches` times."""
     places = (Place("input", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
     steps = tuple(Step(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
-    plan = LaunchPlan(("k",), (False,), places, (Size(0), Size(1)), steps)
+    kernel = KernelFunction("k", (Parameter(64), Parameter(0), Parameter(64, writes=True)), ("n",), (1, 1, 1), (1, 1, 1))
+    plan = LaunchPlan((kernel,), places, (Size(0), Size(1)), steps)
     spec = (TensorSpec("x", (16,), dtype("float32")),)
     infos = (KernelInfo("k", ()),)
     return Artifact("region", FORMAT, FORMAT_VERSION, encode_launches(plan, SOURCE.encode()), Signature(spec, spec), kernels=infos)

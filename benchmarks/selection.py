@@ -6,8 +6,8 @@
 
 A pass that stops firing leaves every value right and only costs time, so nothing else notices it. Models are those of `make bench`,
 by default all of them; `NAME_tiny` is a tiny variant. Nothing is compiled by LLVM, and the instruction set is named, so any machine
-prints the same table. For each model and instruction set: the passes that changed a region, the products by element types of data and
-weights, after the passes, and the kernels by schedule rule. Exits with 1 where a table differs.
+prints the same table. For each model and instruction set: the passes that changed a region, the products by element types of data
+and weights, after the passes, and the kernels by schedule rule. Exits with 1 where a table differs.
 """
 
 from __future__ import annotations

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.artifact.plan import Move, Wait
+from inlaid.arith import SizeVar
+from inlaid.artifact.plan import Bind, Move, Value, Wait
 from inlaid.driver import compile_module
 from inlaid.errors import DeviceLost, InputError, KernelFault, OutOfMemory, PackageError, PluginError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime.device_memory import DeviceArray
+from inlaid.runtime.device_memory import DeviceArray, DeviceWork
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import read_package
-from inlaid.types import TensorType
+from inlaid.types import TensorType, dtype
 
 F32 = np.dtype("float32")
 
@@ -30,8 +31,6 @@ def compiled(module, targets, registry, devices=None):
 
 def model(*names: str) -> ir.Module:
     """A chain of operators over float32[n, 4]."""
-    from inlaid.arith import SizeVar
-
     x = ir.var("x", TensorType((SizeVar("n"), 4), "float32"))
     value: ir.Expr = x
     for name in names:
@@ -301,6 +300,39 @@ def test_plans_that_cheat_are_refused(registry, machines):
         load(arenas=dict.fromkeys(plan.arenas, 0)).run({"x": X()})
     with pytest.raises(PackageError, match="cannot be on a device"):
         load(values=tuple(replace(value, device="discrete") for value in plan.values))
+    with pytest.raises(PackageError, match=r"device 'discrete.*' has no arena"):
+        load(arenas={})
+    with pytest.raises(PackageError, match="no region runs on device 'other'"):
+        load(arenas={**plan.arenas, "other": 64})
+    with pytest.raises(PackageError, match="device 'other' has no arena"):
+        load(instructions=(Wait("other"), *plan.instructions))
+    (host,) = {info.target for info in package.program.regions} - set(plan.arenas)
+    with pytest.raises(PackageError, match=r"no region of .* uses device memory"):
+        load(arenas={**plan.arenas, host: 64})
+    up = plan.instructions[first]
+    assert plan.values[up.target].device
+    witness = Value("arena", dtype("bool"), (SizeVar("?late"), 0))
+    with pytest.raises(PackageError, match=f"value {up.target} is on discrete"):
+        load(values=(*plan.values, witness), instructions=(up, Bind(up.target, len(plan.values), "late", "")))
+
+
+def test_copies_between_tensors_of_other_types_are_refused(registry, machines):
+    """A called plan may return other shapes than its caller has room for."""
+    found = compiled(model("relu"), ["discrete"], registry).to_device("x", X())
+    work, host = DeviceWork(found.memory), np.zeros((3, 4), np.float32)
+    for other in (replace(found.tensor, shape=(2, 4)), replace(found.tensor, dtype=np.dtype("float64"))):
+        for copy in (
+            lambda other=other: work.copy(found.tensor, other),
+            lambda other=other: work.copy(other, found.tensor),
+            lambda other=other: work.upload(host, other),
+            lambda other=other: work.download(other, host),
+            lambda other=other: work.upload_apart(host, other, 0),
+        ):
+            with pytest.raises(KernelFault, match=r"expected a value of float.. and shape \(., 4\), got float"):
+                copy()
+    same = found.copy()
+    work.copy(found.tensor, same.tensor)
+    work.wait()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -29,6 +29,7 @@ def test_a_pass_that_stops_is_noticed(monkeypatch):
     assert "unsigned_data" in golden and "unsigned_data" not in stopped and "conv int16 int16" in stopped
 
 
-def test_every_benchmark_model_has_a_table():
+def test_tables_are_of_benchmark_models():
     names = {path.stem for path in selection.GOLDEN.glob("*.txt")}
-    assert names == {*zoo.MODELS, *selection.TESTED}
+    assert names.issuperset(selection.TESTED)
+    assert names <= {*zoo.MODELS, *selection.TESTED}

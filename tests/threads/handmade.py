@@ -10,7 +10,7 @@ from inlaid.arith import SizeVar
 from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlaid.plugins import DeviceTensor
 from inlaid.runtime.launch_code import encode_launches
-from inlaid.runtime.launches import Launch, LaunchPlan, Place, Read, Size, Step
+from inlaid.runtime.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Read, Size, Step
 from inlaid.types import dtype
 
 N = SizeVar("n")
@@ -68,7 +68,9 @@ class Language:
             Step(launch=Launch(0, (0, 1, 2), (2, 4), (5, 1, 1), (6, 1, 1), 0)),
             Step(launch=Launch(0, (2, 1, 3), (3, 4), (5, 1, 1), (6, 1, 1), 1)),
         )
-        plan = LaunchPlan(("scale",), (False,), places, sizes, steps, (Size(N),))
+        buffers = (Parameter(4 * N), Parameter(4), Parameter(4 * N, reads=False, writes=True))
+        scale = KernelFunction("scale", buffers, ("by", "n"), ((N + 63) // 64, 1, 1), (64, 1, 1))
+        plan = LaunchPlan((scale,), places, sizes, steps, (Size(N),))
         more = {"constants": {"c": np.array([0.5], np.float32)}, "workspace": {"": N * 4}}
         return self.artifact(plan, SCALE, [(N,)], [(N,)], [DimSource("n", 0, 0)], 2, **more)
 
@@ -76,7 +78,9 @@ class Language:
         """y = 10 * x; reports x outside [0, n)."""
         sizes = tuple(map(Size, (0, 1, N)))
         steps = (Step(launch=Launch(0, (0, 1), (2,), (2, 1, 1), (1, 1, 1), 0)),)
-        plan = LaunchPlan(("lookup",), (True,), (Place("input", 0, 0), Place("output", 0, 0)), sizes, steps, (Size(N),))
+        buffers = (Parameter(4 * N), Parameter(4 * N, reads=False, writes=True))
+        lookup = KernelFunction("lookup", buffers, ("n",), (N, 1, 1), (1, 1, 1), reports=True)
+        plan = LaunchPlan((lookup,), (Place("input", 0, 0), Place("output", 0, 0)), sizes, steps, (Size(N),))
         return self.artifact(plan, LOOKUP, [(N,)], [(N,)], [DimSource("n", 0, 0)])
 
     def counted(self, later: bool):
@@ -86,27 +90,31 @@ class Language:
         steps = [Step(launch=Launch(0, (0, 1), (2,), (1, 1, 1), (1, 1, 1), 0)), Step(read=Read(1, 1))]
         if later:
             steps.append(Step(launch=Launch(1, (2,), (3,), (3, 1, 1), (1, 1, 1), 1)))
-        plan = LaunchPlan(("count", "fill"), (False, False), places, sizes, tuple(steps), (Size(N), Size(K)))
+        count = KernelFunction("count", (Parameter(4 * N), Parameter(8, False, True, "?k")), ("n",), (1, 1, 1), (1, 1, 1))
+        fill = KernelFunction("fill", (Parameter(4 * K, False, True),), ("?k",), (K, 1, 1), (1, 1, 1), program=1)
+        plan = LaunchPlan((count, fill), places, sizes, tuple(steps), (Size(N), Size(K)))
         dims = [DimSource("n", 0, 0), DimSource("?k", None, 0, N)]
         return self.artifact(plan, COUNT, [(N,)], [(K,)], dims, 2, workspace={"": 64})
 
-    def single(self, source="KERNEL k(long n) {}", grid=(1, 1, 1), threads=(1, 1, 1), name="k", reports=False, shared=()):
+    def single(self, source="KERNEL k(long n) {}", grid=(1, 1, 1), threads=(1, 1, 1), name="k", **facts):
         """A region without buffers: one launch."""
         sizes = tuple(map(Size, (*grid, *threads)))
         launch = Launch(0, (), (0,), (0, 1, 2), (3, 4, 5), 0)
-        return self.artifact(LaunchPlan((name,), (reports,), (), sizes, (Step(launch=launch),), shared=shared), source, [], [])
+        kernel = KernelFunction(name, (), ("n",), grid, threads, **facts)
+        return self.artifact(LaunchPlan((kernel,), (), sizes, (Step(launch=launch),)), source, [], [])
 
     def outside(self):
         """A region whose only buffer begins after the end of its arena of 64 bytes."""
         launch = Launch(0, (0,), (), (1, 1, 1), (1, 1, 1), 0)
-        plan = LaunchPlan(("k",), (False,), (Place("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
+        kernel = KernelFunction("k", (Parameter(1, False, True),), (), (1, 1, 1), (1, 1, 1))
+        plan = LaunchPlan((kernel,), (Place("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
         return self.artifact(plan, "KERNEL k(GLOBAL uchar *b, long o) { b[o] = 0; }", [], [], workspace={"": 64})
 
 
-OPENCL = Language("opencl-c", 2, "__kernel void", "#define GLOBAL __global\n#define POSITION get_global_id(0)")
+OPENCL = Language("opencl-c", 3, "__kernel void", "#define GLOBAL __global\n#define POSITION get_global_id(0)")
 CUDA = Language(
     "cuda-cubin",
-    1,
+    2,
     'extern "C" __global__ void',
     "typedef unsigned char uchar;\n#define GLOBAL\n#define POSITION (blockIdx.x * (long)blockDim.x + threadIdx.x)",
 )

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.threads.handmade import Run, scaled
+from tests.threads.handmade import K, Run, scaled
 
-from inlaid.errors import KernelFault, Unsupported
+from inlaid.arith import at_least
+from inlaid.errors import InputError, KernelFault, Unsupported
 
 
 def test_launches_at_several_sizes(device, queue, language, loaded):
@@ -78,6 +79,24 @@ def test_a_size_beyond_its_bound(device, queue, language, loaded):
     run = Run(device, queue, [1, 2], workspace=64)
     with pytest.raises(KernelFault, match=r"computed size \?k must be 0 to 1, got 2"):
         run.launch(kernel, [2, 0])
+    run.free()
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_violation_ends_the_launches(device, queue, language, loaded, later):
+    """The launch after the one that computes a size does not run if the size violates a constraint."""
+    least = dataclasses.replace(at_least(K, 2, "the count"), operator="sort", node="node9")
+    kernel = loaded(dataclasses.replace(language.counted(later), constraints=(least,))).launching
+    run, dims = Run(device, queue, [1, -1, -1], workspace=64), np.array([3, 0])
+    device.upload(np.full(3, 7, np.float32), run.outputs[0], queue)
+    with pytest.raises(InputError, match=r"the count must be >= 2, got 1 where \?k is 1 \(operator sort, at node9\)"):
+        kernel.launch(run.inputs, run.outputs, run.workspace, dims, queue)
+    assert (run.result() == 7).all()
+    run.free()
+    run, dims = Run(device, queue, [1, -1, 1], workspace=64), np.array([3, 0])
+    kernel.launch(run.inputs, run.outputs, run.workspace, dims, queue)
+    run.result()
+    assert dims.tolist() == [3, 2]
     run.free()
 
 
@@ -173,6 +192,8 @@ def test_code_that_does_not_fit_its_plan(device, language, loaded):
 
 def test_a_buffer_outside_its_storage(device, queue, language, loaded):
     run = Run(device, queue, [0], workspace=64)
-    with pytest.raises(KernelFault, match="a buffer must begin at byte 0 to 64 of its arena, got 128"):
+    with pytest.raises(
+        KernelFault, match="accesses 1 bytes at byte 128 of its arena, which must be a multiple of 16 and within 64 bytes"
+    ):
         loaded(language.outside()).launching.launch([], [], run.workspace, np.zeros(0, np.int64), queue)
     run.free()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,7 +14,8 @@ from inlaid.artifact import DimSource, Signature, TensorSpec
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.kernel import print_thread_kernel
-from inlaid.runtime.launches import Launches
+from inlaid.runtime.launch_checks import KernelNeeds, LaunchChecks
+from inlaid.runtime.launches import Launches, Ready
 from inlaid.tensor import interp, ir
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
 from inlaid.types import MemoryScope
@@ -70,6 +71,24 @@ class Printed:
         """Values of the signature's dimensions; 0 for computed ones."""
         specs = self.region.signature.dims
         return [0 if dim.input is None else arrays[dim.input].shape[dim.axis] for dim in specs]
+
+    def ready(
+        self,
+        arrays: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        dims: Sequence[int],
+        read: Callable[[int, tuple[str, int, int]], int],
+    ) -> Iterator[Ready]:
+        """Yield the launches of a run on arrays, checked as a runtime checks them."""
+        constants = list(self.region.constants.values())
+        sides = {"input": arrays, "output": outputs, "constant": constants}
+        stores = {storage: [(None, 0, array.nbytes) for array in side] for storage, side in sides.items()}
+        stores["arena"] = [(None, 0, self.arena_bytes(dims))]
+        kernels = self.threads.plan.kernels
+        checks = LaunchChecks("region", self.threads.plan, list(map(KernelNeeds, kernels)), stores)
+        for found in self.launches.of(dims, read):
+            checks.check(found)
+            yield found
 
     def arena_bytes(self, dims: Sequence[int]) -> int:
         """Bytes of the workspace, at least one."""

@@ -33,6 +33,7 @@ from inlaid.arith.expr import (
     SizeVar,
     Var,
     add,
+    balanced,
     compare,
     free_vars,
     logical_and,
@@ -40,6 +41,7 @@ from inlaid.arith.expr import (
     maximum,
     minimum,
     mul,
+    post_order,
     reads_data,
     select,
     substitute,
@@ -57,6 +59,8 @@ _ELIMINATIONS = 8
 """Maximum number of variables that one proof may replace by their symbolic bounds."""
 _CASES = 3
 """Maximum number of minima and maxima that one proof may split into cases."""
+_LEVELS = 16
+"""Depth of recursion beyond which subexpressions are analyzed before the expressions that contain them."""
 _INTERVALS = {
     Add: interval.add,
     Mul: interval.mul,
@@ -70,7 +74,7 @@ _INTERVALS = {
 class Analyzer:
     """Simplifies and proves expressions under one set of bounds, and memoises the results."""
 
-    __slots__ = ("_around", "_bounds", "_forms", "_interned", "_own", "_ranges")
+    __slots__ = ("_around", "_bounds", "_forms", "_interned", "_level", "_own", "_ranges")
 
     def __init__(self, bounds: Bounds | None = None, around: Analyzer | None = None) -> None:
         """Set the bounds. `around` is an enclosing analyzer, whose bounds also hold, except for variables that `bounds` covers."""
@@ -81,6 +85,7 @@ class Analyzer:
         self._forms: dict[Expr, Linear] = {}
         self._interned: dict[Hashable, Expr] = {} if around is None else around._interned
         self._ranges: dict[Expr, Interval] = {}
+        self._level = 0
 
     def inside(self, bounds: Bounds) -> Analyzer:
         """Return a nested analyzer with bounds of more variables. Results that do not depend on these are memoised in this one."""
@@ -120,8 +125,18 @@ class Analyzer:
         done = self._forms.get(expr)
         if done is None:
             around = self._around
-            shared = around is not None and self._own.isdisjoint(free_vars(expr))
-            done = self._forms[expr] = around.linear(expr) if around is not None and shared else self._canonical(expr)
+            if around is not None and self._own.isdisjoint(free_vars(expr)):
+                done = around.linear(expr)
+            else:
+                level = self._level
+                if level == _LEVELS:
+                    for node in post_order(expr, below=_read_first):
+                        self._level = 0
+                        self.linear(node)
+                self._level = level + 1
+                done = self._canonical(expr)
+                self._level = level
+            self._forms[expr] = done
         return done
 
     def affine(self, expr: Dim, variable: Expr) -> tuple[Expr, Expr] | None:
@@ -276,10 +291,7 @@ class Analyzer:
         counts: dict[Expr, int] = {}
         for factor in factors:
             counts[factor] = counts.get(factor, 0) + 1
-        product = factors[0]
-        for factor in factors[1:]:
-            product = Mul(product, factor)
-        return self._intern(("product", frozenset(counts.items())), product)
+        return self._intern(("product", frozenset(counts.items())), balanced(Mul, factors))
 
     def _floordiv(self, a: Linear, b: Linear) -> Linear:
         if b.terms:
@@ -566,10 +578,30 @@ def _only_multiple(values: Interval, step: int) -> int | None:
     return lower // step
 
 
+def _read_first(expr: Expr) -> tuple[Expr, ...]:
+    """Return the expressions whose canonical forms that of an expression is made of."""
+    match expr:
+        case Add():
+            return tuple(node for node, _ in summands(expr))
+        case SizeVar(upper=Expr() as upper):
+            return (upper,)
+        case Opaque(lower=lower, upper=upper):
+            return lower, upper
+    return expr.operands
+
+
 def _factors(atom: Expr) -> list[Expr]:
     if type(atom) is not Mul:
         return [atom]
-    return [*_factors(atom.operands[0]), *_factors(atom.operands[1])]
+    found: list[Expr] = []
+    stack: list[Expr] = [atom]
+    while stack:
+        node = stack.pop()
+        if type(node) is Mul:
+            stack += (node.operands[1], node.operands[0])
+        else:
+            found.append(node)
+    return found
 
 
 def _without(factors: list[Expr], wanted: Iterable[Expr]) -> list[Expr] | None:

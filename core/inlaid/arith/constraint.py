@@ -14,6 +14,7 @@ from inlaid.arith.expr import (
     free_vars,
     logical_and,
     logical_or,
+    substitute,
     unwrap,
     wrap,
 )
@@ -39,6 +40,11 @@ class Constraint:
     operator: str = ""
     node: str = ""
 
+    @property
+    def sizes(self) -> frozenset[Expr]:
+        """The symbolic sizes that the condition and the error message read."""
+        return free_vars(self.condition) | free_vars(self.value)
+
     def holds(self, sizes: Mapping[Expr, int]) -> bool | None:
         """Test whether the constraint holds at these sizes; None if a size that it reads is unknown."""
         try:
@@ -48,13 +54,20 @@ class Constraint:
         except ZeroDivisionError:
             return False
 
+    @property
+    def statement(self) -> str:
+        """The error message without sizes, with the operator and the node."""
+        operator = f"operator {self.operator}" if self.operator else ""
+        where = ", ".join(filter(None, (operator, f"at {self.node}" if self.node else "")))
+        return f"{self.what} must be {self.expected}{f' ({where})' if where else ''}"
+
     def message(self, sizes: Mapping[Expr, int]) -> str:
         """Return the error message at these sizes."""
         try:
             value: object = evaluate(self.value, sizes)
         except (KeyError, ZeroDivisionError):
             value = self.value
-        names = sorted((free_vars(self.condition) | free_vars(self.value)) & set(sizes), key=repr)
+        names = sorted(self.sizes & set(sizes), key=repr)
         given = ", ".join(f"{name!r} is {sizes[name]}" for name in names)
         return f"{self.what} must be {self.expected}, got {value}{f' where {given}' if given else ''}"
 
@@ -111,10 +124,33 @@ def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int
     partial: tuple[SizeVar, int] | None = None
     for variable in sorted(free_vars(broken.condition), key=repr):
         if isinstance(variable, SizeVar) and not variable.existential and variable in sizes:
-            for size in range(variable.lower, limit):
-                trial = {**sizes, variable: size}
-                if broken.holds(trial):
+            wanted = _in_one_size(broken, variable, sizes)
+            others = [_in_one_size(item, variable, sizes) for item in constraints if item is not broken]
+            solvable = 0 not in others
+            for size in range(variable.lower, limit) if wanted != 0 else ():
+                if _may_hold(wanted, variable, size):
                     partial = partial or (variable, size)
-                    if all(item.holds(trial) is not False for item in constraints):
+                    if not solvable:
+                        break
+                    if all(_may_hold(item, variable, size) for item in others):
                         return variable, size
     return partial
+
+
+def _in_one_size(constraint: Constraint, variable: SizeVar, sizes: Mapping[Expr, int]) -> Dim:
+    """Return a condition with all sizes but one replaced by their values: thousands of values of that one are tried."""
+    values = {name: wrap(size) for name, size in sizes.items() if name != variable}
+    try:
+        return unwrap(substitute(wrap(constraint.condition), values))
+    except ZeroDivisionError:
+        return 0
+
+
+def _may_hold(condition: Dim, variable: SizeVar, size: int) -> bool:
+    """Test whether a condition holds if a variable has a size. A condition on unknown sizes may hold."""
+    try:
+        return evaluate(condition, {variable: size}) != 0
+    except KeyError:
+        return True
+    except ZeroDivisionError:
+        return False

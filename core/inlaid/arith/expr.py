@@ -3,11 +3,16 @@
 An expression is immutable, compares by structure and hashes in constant time. Arithmetic operators build nodes and fold constants;
 all other simplification is in `arith.analyzer.simplify`. Integers are unbounded here; code generators compute them in 64 bits. `//`
 and `%` are floor division and its remainder, as in Python.
+
+Subexpressions may be shared, and nested to any depth: all functions visit each distinct node once, and do not recurse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
 from operator import attrgetter, index
 from typing import Protocol, SupportsIndex, Union
 
@@ -26,7 +31,8 @@ class Payload(Protocol):
 class Expr:
     """Base of all integer expressions."""
 
-    __slots__ = ("_hash", "_reads", "operands")
+    __slots__ = ("_equals", "_hash", "_reads", "operands")
+    _equals: object  # shared by nodes that were found to be equal, set lazily
     _hash: int
     _reads: tuple[frozenset[Expr], bool]  # (free variables, reads data), computed lazily
     operands: tuple[Expr, ...]
@@ -48,7 +54,7 @@ class Expr:
             return True
         if type(other) is not type(self) or self._hash != other._hash:
             return False
-        return self.operands == other.operands
+        return self.operands is other.operands or _equal(self, other)
 
     # Any other operand type gets to handle the operation itself: `i * a[i]` is a value expression.
 
@@ -115,8 +121,12 @@ class Expr:
     def __invert__(self) -> Expr:
         return logical_not(self)
 
+    def text(self, operands: Sequence[str]) -> str:
+        """Format the node, given the texts of its operands."""
+        return f"({f' {self.symbol} '.join(operands)})"
+
     def __repr__(self) -> str:
-        return f"({f' {self.symbol} '.join(map(repr, self.operands))})"
+        return format_expr(self)
 
 
 INTEGERS = (Expr, int, SupportsIndex)
@@ -138,7 +148,7 @@ class Const(Expr):
     def __eq__(self, other: object) -> bool:
         return type(other) is Const and other.value == self.value
 
-    def __repr__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         return str(self.value)
 
 
@@ -157,7 +167,7 @@ class Var(Expr):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    def __repr__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         return self.name
 
 
@@ -189,7 +199,8 @@ class SizeVar(Expr):
         """Whether a kernel defines this size at run time."""
         return self.name.startswith("?")
 
-    def __repr__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
+        """Return the name."""
         return self.name
 
 
@@ -210,7 +221,7 @@ class Opaque(Expr):
     def __eq__(self, other: object) -> bool:
         return type(other) is Opaque and (other.payload, other.lower, other.upper) == (self.payload, self.lower, self.upper)
 
-    def __repr__(self) -> str:
+    def text(self, operands: Sequence[str]) -> str:
         return f"checked({self.payload!r}, {self.lower!r}, {self.upper!r})"
 
 
@@ -262,8 +273,8 @@ class Min(Expr):
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return minimum(*operands)
 
-    def __repr__(self) -> str:
-        return f"min({self.operands[0]!r}, {self.operands[1]!r})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"min({operands[0]}, {operands[1]})"
 
 
 class Max(Expr):
@@ -274,8 +285,8 @@ class Max(Expr):
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return maximum(*operands)
 
-    def __repr__(self) -> str:
-        return f"max({self.operands[0]!r}, {self.operands[1]!r})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"max({operands[0]}, {operands[1]})"
 
 
 class Compare(Expr):
@@ -291,7 +302,7 @@ class Compare(Expr):
     __hash__ = Expr.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Compare and self.op == other.op and self.operands == other.operands
+        return type(other) is Compare and self.op == other.op and super().__eq__(other)
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -302,8 +313,8 @@ class Compare(Expr):
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return compare(self.op, *operands)
 
-    def __repr__(self) -> str:
-        return f"({self.operands[0]!r} {self.op} {self.operands[1]!r})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"({operands[0]} {self.op} {operands[1]})"
 
 
 class And(Expr):
@@ -334,8 +345,8 @@ class Not(Expr):
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return logical_not(*operands)
 
-    def __repr__(self) -> str:
-        return f"not({self.operands[0]!r})"
+    def text(self, operands: Sequence[str]) -> str:
+        return f"not({operands[0]})"
 
 
 class Select(Expr):
@@ -346,8 +357,8 @@ class Select(Expr):
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return select(*operands)
 
-    def __repr__(self) -> str:
-        return "select({!r}, {!r}, {!r})".format(*self.operands)
+    def text(self, operands: Sequence[str]) -> str:
+        return f"select({', '.join(operands)})"
 
 
 _SMALL = {value: Const(value) for value in range(-16, 1024)}
@@ -496,25 +507,189 @@ def ceildiv(a: Dim, b: Dim) -> Expr:
     return floordiv(add(a, add(b, -1)), b)
 
 
+ARITHMETIC: Mapping[type[Expr], Callable[[int, int], int]] = {
+    Add: operator.add,
+    Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    FloorMod: operator.mod,
+    Min: min,
+    Max: max,
+}
+"""Operations of nodes that compute an integer from the values of two operands."""
+
+LEVELS = 64
+"""Depth to which functions recurse that need few levels nearly always. They visit what is nested deeper by `post_order`."""
+
+RUN = 16
+"""Number of operands that `balanced` combines from left to right."""
+
+
+def balanced(combine: Callable[[Expr, Expr], Expr], items: Sequence[Expr]) -> Expr:
+    """Combine one or more operands of an associative operation in order, in a tree whose depth grows with the logarithm of their
+    number. Runs of `RUN` operands are combined from left to right. Complete subtrees begin at multiples of their size, so that the
+    trees of a sequence and of its prefixes share them."""
+    done: list[tuple[int, Expr]] = []  # complete subtrees of decreasing height, as in a binary counter
+    for start in range(0, len(items), RUN):
+        height, tree = 0, reduce(combine, items[start : start + RUN])
+        while done and done[-1][0] == height:
+            height, tree = height + 1, combine(done.pop()[1], tree)
+        done.append((height, tree))
+    return reduce(combine, [tree for _, tree in done])
+
+
 def product(dims: tuple[Dim, ...]) -> Dim:
     """Return the product of dimensions: the number of elements of a shape."""
     count = 1
-    symbolic: Expr | None = None
+    symbolic: list[Expr] = []
     for dim in dims:
         if isinstance(dim, int):
             count *= dim
         else:
-            symbolic = dim if symbolic is None else mul(symbolic, dim)
-    return count if symbolic is None else unwrap(mul(symbolic, count))
+            symbolic.append(dim)
+    return unwrap(mul(balanced(mul, symbolic), count)) if symbolic else count
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Iterate over the nodes of an expression, once per occurrence. A node precedes its operands."""
+    """Iterate over the distinct nodes of an expression, depth first, in the order of their first occurrences."""
+    seen: set[int] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        yield node
-        stack.extend(node.operands)
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(node.operands)
+
+
+Below = Callable[[Expr], tuple[Expr, ...]]
+"""Function that returns the expressions that a node contains."""
+
+
+def post_order(*exprs: Expr, below: Below = attrgetter("operands")) -> list[Expr]:
+    """List the distinct nodes of expressions, each after the nodes that `below` returns for it, which are its operands by default.
+    The first of these comes first."""
+    found: dict[int, Expr] = {}
+    stack = list(reversed(exprs))
+    while stack:
+        node = stack[-1]
+        missing = [item for item in below(node) if id(item) not in found]
+        if missing:
+            missing.reverse()
+            stack += missing
+        else:
+            found[id(node)] = stack.pop()
+    return list(found.values())
+
+
+def _equal(first: Expr, second: Expr) -> bool:
+    """Compare nodes of one type, operation and hash by their operands. Memoises in the nodes which are equal, so that equal
+    expressions without common nodes are compared once."""
+    pairs = [(first, second)]
+    seen = {(id(first), id(second))}
+    for a, b in pairs:  # grows in the loop
+        for x, y in zip(a.operands, b.operands, strict=True):
+            if x is y or (id(x), id(y)) in seen:
+                continue
+            if type(x) is not type(y) or x._hash != y._hash:
+                return False
+            if not x.operands:
+                if x != y:
+                    return False
+            elif isinstance(x, Compare) and isinstance(y, Compare) and x.op != y.op:
+                return False
+            elif not _known_equal(x, y):
+                seen.add((id(x), id(y)))
+                pairs.append((x, y))
+    if len(pairs) > 1:
+        for a, b in reversed(pairs):
+            b._equals = a._equals = getattr(a, "_equals", None) or object()
+    return True
+
+
+def _known_equal(a: Expr, b: Expr) -> bool:
+    """Test whether `_equal` has found that two nodes are equal."""
+    try:
+        return a._equals is b._equals
+    except AttributeError:
+        return False
+
+
+def named_parts(*exprs: Expr, depth: int, below: Below = attrgetter("operands")) -> tuple[list[Expr], dict[int, int]]:
+    """Choose subexpressions to be written before expressions, under numbers: those that occur several times, and more of them where
+    the rest would be nested deeper than `depth`.
+
+    Returns the parts, each after those that it contains, and the number of the part for the id of each node that is equal to it.
+    `below` is as for `post_order`; nodes without anything below are no parts. Sizes with different bounds are different.
+    """
+    nodes = post_order(*exprs, below=below)
+    classes: dict[Hashable, int] = {}
+    of: dict[int, int] = {}
+    distinct: list[Expr] = []
+    for node in nodes:
+        of[id(node)] = classes.setdefault((_content(node), *[of[id(item)] for item in below(node)]), len(distinct))
+        if of[id(node)] == len(distinct):
+            distinct.append(node)
+    uses = [0] * len(distinct)
+    for item in (*exprs, *(item for node in distinct for item in below(node))):
+        uses[of[id(item)]] += 1
+    heights: list[int] = []
+    parts: dict[int, int] = {}
+    for number, node in enumerate(distinct):
+        inside = [of[id(item)] for item in below(node)]
+        heights.append(1 + max([0 if item in parts else heights[item] for item in inside], default=0))
+        if inside and (uses[number] > 1 or heights[number] >= depth):
+            parts[number] = len(parts)
+    return [distinct[number] for number in parts], {node: parts[number] for node, number in of.items() if number in parts}
+
+
+def _content(node: Expr) -> Hashable:
+    """Return what distinguishes a node from others with the same nodes below."""
+    match node:
+        case Const(value=value):
+            return Const, value
+        case SizeVar(name=name, lower=lower, upper=upper):
+            return name, lower, upper if isinstance(upper, int) else upper is None
+        case Compare(op=op):
+            return Compare, op
+        case Var() | Opaque():
+            return Var, id(node)
+    return (type(node),)
+
+
+_LONG = 1 << 10
+"""Number of nodes above which the text of an expression has names for subexpressions that occur several times."""
+
+
+class _Long(Exception):
+    """Raised for an expression that is too long or too deep for a text without names."""
+
+
+def format_expr(expr: Expr, leaf: Callable[[Expr], str] = lambda node: node.text(())) -> str:
+    """Format an expression as text that `parse_expr` reads. `leaf` formats nodes without operands. A long or deep expression is
+    written as `let($0 = ..., $1 = ..., ...)`: named subexpressions, then the expression that uses them."""
+    try:
+        return _plain(expr, leaf, LEVELS, [_LONG])
+    except _Long:
+        numbers = named_parts(expr, depth=LEVELS)[1]
+    texts: dict[int, str] = {}
+    bindings: list[str] = []
+    for node in post_order(expr):
+        number = numbers.get(id(node))
+        if number is None or number == len(bindings):
+            text = node.text([texts[id(item)] for item in node.operands]) if node.operands else leaf(node)
+        if number is not None and number == len(bindings):
+            bindings.append(f"${number} = {text}")
+        texts[id(node)] = text if number is None else f"${number}"
+    return f"let({', '.join([*bindings, texts[id(expr)]])})"
+
+
+def _plain(node: Expr, leaf: Callable[[Expr], str], levels: int, room: list[int]) -> str:
+    """Format an expression without names. `room` counts the nodes that the text may still have."""
+    room[0] -= 1
+    if not levels or room[0] < 0:
+        raise _Long
+    operands = node.operands
+    return node.text([_plain(item, leaf, levels - 1, room) for item in operands]) if operands else leaf(node)
 
 
 def free_vars(expr: Dim) -> frozenset[Expr]:
@@ -560,69 +735,101 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
 
 def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
     """Replace variables in an expression. Preserves sharing, and returns the same object if nothing changes."""
-    return _substitute(expr, mapping, {}) if mapping else expr
-
-
-def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr]) -> Expr:
-    """Replace variables as `substitute` does. Memoises maxima in `known`, since sums of sizes may share them."""
-    if isinstance(expr, (Var, SizeVar)):
-        return mapping.get(expr, expr)
-    if isinstance(expr, Const):
+    variables = mapping.keys()
+    if not mapping or variables.isdisjoint(free_vars(expr)):
         return expr
-    if isinstance(expr, Opaque):
-        payload = expr.payload.substitute(mapping)
-        lower, upper = _substitute(expr.lower, mapping, known), _substitute(expr.upper, mapping, known)
-        if payload is expr.payload and lower is expr.lower and upper is expr.upper:
-            return expr
-        return Opaque(payload, lower, upper)
-    if expr in known:
-        return known[expr]
-    operands = tuple(_substitute(operand, mapping, known) for operand in expr.operands)
-    same = all(new is old for new, old in zip(operands, expr.operands, strict=True))
-    found = expr if same else expr.rebuild(operands)
-    if isinstance(expr, Max):
-        known[expr] = found
-    return found
+    done: dict[int, Expr] = {}
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        operands = node.operands
+        if variables.isdisjoint(node._reads[0]):
+            done[id(node)] = node
+        elif not operands:
+            done[id(node)] = _replaced(node, mapping)
+        else:
+            missing = [item for item in operands if id(item) not in done]
+            if missing:
+                stack += missing
+                continue
+            new = tuple([done[id(item)] for item in operands])
+            done[id(node)] = node if all(map(operator.is_, new, operands)) else node.rebuild(new)
+        stack.pop()
+    return done[id(expr)]
+
+
+def _replaced(leaf: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    """Replace the variables that a leaf reads."""
+    if not isinstance(leaf, Opaque):
+        return mapping[leaf]
+    payload, lower, upper = leaf.payload.substitute(mapping), substitute(leaf.lower, mapping), substitute(leaf.upper, mapping)
+    same = payload is leaf.payload and lower is leaf.lower and upper is leaf.upper
+    return leaf if same else Opaque(payload, lower, upper)
 
 
 def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
-    """Evaluate an expression under values for its variables.
+    """Evaluate an expression under values for its variables, as `Evaluation` does."""
+    return expr if isinstance(expr, int) else Evaluation(values)(expr)
 
-    Raises KeyError for a variable without a value, and TypeError for an `Opaque`, which only the tensor interpreter can evaluate.
+
+class Evaluation:
+    """Evaluates expressions under values for variables. Memoises all nodes, so that expressions with common subexpressions cost as
+    much as their distinct nodes.
+
+    Operands that a `Select`, an `And` or an `Or` does not need may be undefined. Otherwise raises KeyError for a variable without a
+    value, ZeroDivisionError, and TypeError for an `Opaque`, which only the tensor interpreter can evaluate.
     """
-    return expr if isinstance(expr, int) else _evaluate(expr, values, {})
 
+    __slots__ = ("_exprs", "_known", "_values")
 
-def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) -> int:
-    """Evaluate as `evaluate` does. Memoises maxima in `known`, since sums of sizes may share them."""
-    match expr:
-        case Const(value=value):
-            return value
-        case Var() | SizeVar():
-            return values[expr]
-        case Add(operands=(a, b)):
-            return _evaluate(a, values, known) + _evaluate(b, values, known)
-        case Mul(operands=(a, b)):
-            return _evaluate(a, values, known) * _evaluate(b, values, known)
-        case FloorDiv(operands=(a, b)):
-            return _evaluate(a, values, known) // _evaluate(b, values, known)
-        case FloorMod(operands=(a, b)):
-            return _evaluate(a, values, known) % _evaluate(b, values, known)
-        case Min(operands=(a, b)):
-            return min(_evaluate(a, values, known), _evaluate(b, values, known))
-        case Max(operands=(a, b)):
-            found = known.get(expr)
-            if found is None:
-                found = known[expr] = max(_evaluate(a, values, known), _evaluate(b, values, known))
+    def __init__(self, values: Mapping[Expr, int]) -> None:
+        self._values = values
+        self._known: dict[int, int | Exception] = {}
+        self._exprs: list[Expr] = []  # keeps the nodes alive, whose ids `_known` has
+
+    def __call__(self, expr: Dim) -> int:
+        """Return the value of an expression."""
+        if isinstance(expr, int):
+            return expr
+        self._exprs.append(expr)
+        return self._value(expr, LEVELS)
+
+    def _value(self, node: Expr, levels: int) -> int:
+        kind = type(node)
+        if kind is Const:
+            return node.value  # type: ignore[attr-defined, no-any-return]
+        if kind is SizeVar or kind is Var:
+            return self._values[node]
+        found = self._known.get(id(node))
+        if found is None:
+            if not levels:
+                for item in post_order(node):
+                    with suppress(KeyError, TypeError, ZeroDivisionError):
+                        self._value(item, 1)
+            try:
+                found = self._result(node, max(levels - 1, 0))
+            except (KeyError, TypeError, ZeroDivisionError) as error:
+                found = error
+            self._known[id(node)] = found
+        if isinstance(found, int):
             return found
-        case Compare(operands=(a, b), op=op):
-            return int(_COMPARE[op](_evaluate(a, values, known), _evaluate(b, values, known)))
-        case And(operands=(a, b)):
-            return int(bool(_evaluate(a, values, known)) and bool(_evaluate(b, values, known)))
-        case Or(operands=(a, b)):
-            return int(bool(_evaluate(a, values, known)) or bool(_evaluate(b, values, known)))
-        case Not(operands=(a,)):
-            return int(not _evaluate(a, values, known))
-        case Select(operands=(condition, then, otherwise)):
-            return _evaluate(then if _evaluate(condition, values, known) else otherwise, values, known)
-    raise TypeError(f"expected an expression that reads only sizes, got {expr!r}, which reads data: run it in the interpreter")
+        raise found
+
+    def _result(self, node: Expr, levels: int) -> int:
+        value = self._value
+        operation = ARITHMETIC.get(type(node))
+        if operation is not None:
+            a, b = node.operands
+            return operation(value(a, levels), value(b, levels))
+        match node:
+            case Compare(operands=(a, b), op=op):
+                return int(_COMPARE[op](value(a, levels), value(b, levels)))
+            case And(operands=(a, b)):
+                return int(bool(value(a, levels)) and bool(value(b, levels)))
+            case Or(operands=(a, b)):
+                return int(bool(value(a, levels)) or bool(value(b, levels)))
+            case Not(operands=(a,)):
+                return int(not value(a, levels))
+            case Select(operands=(condition, then, otherwise)):
+                return value(then if value(condition, levels) else otherwise, levels)
+        raise TypeError(f"expected an expression that reads only sizes, got {node!r}, which reads data: run it in the interpreter")

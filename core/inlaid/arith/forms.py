@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid.arith.expr import Add, Const, Expr, Mul, wrap
+from inlaid.arith.expr import Add, Const, Expr, Mul, balanced, wrap
 from inlaid.records import dataclass
 
 
@@ -36,12 +36,10 @@ class Linear:
 
     def expr(self) -> Expr:
         """Convert the form to an expression: terms in insertion order, then the constant."""
-        result: Expr | None = None
-        for atom, count in self.terms.items():
-            term = atom if count == 1 else Mul(atom, wrap(count))
-            result = term if result is None else Add(result, term)
-        if result is None:
+        if not self.terms:
             return wrap(self.constant)
+        terms = [atom if count == 1 else Mul(atom, wrap(count)) for atom, count in self.terms.items()]
+        result = terms[0] if len(terms) == 1 else balanced(Add, terms)
         return Add(result, wrap(self.constant)) if self.constant else result
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid.arith.expr import Dim, Expr, SizeVar, evaluate, free_vars
+from collections.abc import Mapping
+
+from inlaid.arith.expr import Dim, Expr, SizeVar, Var, evaluate, post_order
 
 UNKNOWN_SIZE = 128
 """Size assumed for a size variable without an upper bound."""
@@ -18,15 +20,32 @@ def size_hint(dim: Dim, unknown: int = UNKNOWN_SIZE) -> int:
     loop variable, which has no assumed size."""
     if isinstance(dim, int):
         return dim
-    found = evaluate(dim, {variable: _variable(variable, unknown) for variable in free_vars(dim)})
-    # A difference may be 0 at the assumed sizes, where every cost would be 0.
-    return max(found, 1) if dim.operands else found
+    known: dict[Expr, int] = {}
+    for node in post_order(dim, below=_read):
+        assert not isinstance(node, Var), f"{node!r} is a loop variable: expected a symbolic dimension"
+        if isinstance(node, SizeVar):
+            known[node] = _variable(node, unknown, known)
+    return _hint(dim, known)
 
 
-def _variable(variable: Expr, unknown: int) -> int:
-    assert isinstance(variable, SizeVar), f"{variable!r} is a loop variable: expected a symbolic dimension"
+def _read(node: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that the assumed size of a node depends on."""
+    if not isinstance(node, SizeVar):
+        return node.operands
+    bound = node.upper if node.usual is None else node.usual
+    return (bound,) if isinstance(bound, Expr) else ()
+
+
+def _variable(variable: SizeVar, unknown: int, known: Mapping[Expr, int]) -> int:
+    """Return the assumed size of a variable, given those of the variables that its bound reads."""
     if variable.usual is not None:
-        return size_hint(variable.usual, unknown)
+        return _hint(variable.usual, known)
     if variable.upper is None:
         return max(unknown, variable.lower)
-    return max(min(-(-size_hint(variable.upper, unknown) // 2), LARGEST_SIZE), variable.lower)
+    return max(min(-(-_hint(variable.upper, known) // 2), LARGEST_SIZE), variable.lower)
+
+
+def _hint(dim: Dim, known: Mapping[Expr, int]) -> int:
+    # A difference may be 0 at the assumed sizes, where every cost would be 0.
+    found = evaluate(dim, known)
+    return max(found, 1) if isinstance(dim, Expr) and dim.operands else found

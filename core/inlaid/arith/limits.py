@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from inlaid.arith.analyzer import prove
+from inlaid.arith.analyzer import Analyzer
 from inlaid.arith.expr import (
     ONE,
     ZERO,
@@ -28,6 +28,7 @@ from inlaid.arith.expr import (
     maximum,
     minimum,
     mul,
+    post_order,
     wrap,
 )
 
@@ -38,17 +39,32 @@ def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
     """Return the lower and upper bound of an expression over the `ranges` of variables, inclusive but not necessarily attained. The
     bounds do not read these variables. None if no bound is found."""
     expr = wrap(expr)
-    if expr in ranges:
-        return ranges[expr]
-    if ranges.keys().isdisjoint(free_vars(expr)):
-        return expr, expr
-    if isinstance(expr, (Compare, And, Or, Not)):
+    variables = ranges.keys()
+
+    def below(node: Expr) -> tuple[Expr, ...]:
+        return () if node in ranges or variables.isdisjoint(free_vars(node)) else node.operands[isinstance(node, Select) :]
+
+    analyzer = Analyzer()
+    found: dict[int, Limits | None] = {}
+    for node in post_order(expr, below=below):
+        if node in ranges:
+            found[id(node)] = ranges[node]
+        elif variables.isdisjoint(free_vars(node)):
+            found[id(node)] = node, node
+        else:
+            found[id(node)] = _limits(node, [found[id(operand)] for operand in below(node)], analyzer)
+    return found[id(expr)]
+
+
+def _limits(node: Expr, parts: Sequence[Limits | None], analyzer: Analyzer) -> Limits | None:
+    """Return the limits of a node, given those of the operands that are its values."""
+    if isinstance(node, (Compare, And, Or, Not)):
         return ZERO, ONE
-    parts = [limits(operand, ranges) for operand in expr.operands[isinstance(expr, Select) :]]
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
+    prove = analyzer.prove
     (low, high), (other_low, other_high) = parts[0], parts[1]
-    match expr:
+    match node:
         case Add():
             return add(low, other_low), add(high, other_high)
         case Min():

@@ -21,6 +21,7 @@ _TOKEN = re.compile(
   | (?P<comment>\#[^\n]*)
   | (?P<string>"(?:[^"\\\n]|\\.)*")
   | (?P<size>`[^`\n]*`)
+  | (?P<part>\$\d+)
   | (?P<local>%(?:\w+|"(?:[^"\\\n]|\\.)*"))
   | (?P<global>@(?:[\w.$]+|"(?:[^"\\\n]|\\.)*"))
   | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-inf\b)
@@ -45,6 +46,7 @@ class Tokens:
     def __init__(self, text: str) -> None:
         self._tokens = _scan(text)
         self.position = 0
+        self.levels = _DEEPEST
 
     @property
     def next(self) -> Token:
@@ -165,6 +167,8 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Expr]]] = {
     "not": (1, e.logical_not),
     "select": (3, e.select),
 }
+_DEEPEST = 200
+"""Greatest nesting depth of an expression in a text, since parsing is recursive. `format_expr` stays below it."""
 INFIX = frozenset(_INFIX)
 """The infix operators of integer expressions. Each application is parenthesised."""
 
@@ -174,9 +178,14 @@ def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
     token = tokens.next
     if token.kind == "number":
         return e.Const(tokens.expect_int())
+    if not tokens.levels:
+        tokens.fail(f"expected an expression nested at most {_DEEPEST} deep")
+    tokens.levels -= 1
     if tokens.accept("("):
-        return parse_infix(tokens, parse_expr(tokens, leaf), leaf)
-    if token.kind == "name" and token.text in _FUNCTIONS and tokens.peek(1).text == "(":
+        found = parse_infix(tokens, parse_expr(tokens, leaf), leaf)
+    elif token.kind == "name" and token.text == "let" and tokens.peek(1).text == "(":
+        found = _parse_let(tokens, leaf)
+    elif token.kind == "name" and token.text in _FUNCTIONS and tokens.peek(1).text == "(":
         tokens.take()
         tokens.expect("(")
         count, build = _FUNCTIONS[token.text]
@@ -185,8 +194,34 @@ def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
             tokens.expect(",")
             operands.append(parse_expr(tokens, leaf))
         tokens.expect(")")
-        return build(*operands)
-    return leaf(tokens)
+        found = build(*operands)
+    else:
+        found = leaf(tokens)
+    tokens.levels += 1
+    return found
+
+
+def _parse_let(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
+    """Parse `let($0 = ..., ..., ...)`: named subexpressions, then an expression that uses them."""
+    tokens.take()
+    tokens.expect("(")
+    parts: dict[str, Expr] = {}
+
+    def inside(tokens: Tokens) -> Expr:
+        if tokens.next.kind != "part":
+            return leaf(tokens)
+        if tokens.next.text not in parts:
+            tokens.fail("expected the name of a subexpression")
+        return parts[tokens.take().text]
+
+    while tokens.next.kind == "part" and tokens.peek(1).text == "=":
+        name = tokens.take().text
+        tokens.expect("=")
+        parts[name] = parse_expr(tokens, inside)
+        tokens.expect(",")
+    whole = parse_expr(tokens, inside)
+    tokens.expect(")")
+    return whole
 
 
 def parse_infix(tokens: Tokens, first: Expr, leaf: Callable[[Tokens], Expr]) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.records import dataclass, field
 from inlaid.types import DType
 
@@ -134,7 +134,8 @@ Instruction = Invoke | Call | Branch | Loop | Move | Bind | Assert | Wait
 @dataclass(frozen=True)
 class Plan:
     """A function as straight-line instructions. `inputs` and `outputs` name the caller's arrays, in order; `workspace` is the size
-    of the host arena in bytes, `arenas` has the sizes of device arenas."""
+    of the host arena in bytes, `arenas` has the sizes of device arenas. `constraints` are conditions on the sizes that the plan
+    knows: checked before the first instruction, once per set of input sizes, or after the instruction that computes a size."""
 
     name: str
     values: tuple[Value, ...]
@@ -143,6 +144,7 @@ class Plan:
     instructions: tuple[Instruction, ...]
     workspace: Dim = 0
     arenas: Mapping[str, Dim] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def donated(self) -> frozenset[int]:

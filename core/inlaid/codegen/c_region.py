@@ -9,6 +9,7 @@ from inlaid import arith
 from inlaid.codegen.c import address, region_source
 from inlaid.codegen.c_indices import helpers, index_text
 from inlaid.codegen.c_kernel import print_kernel
+from inlaid.runtime.host import VIOLATION
 from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
 
 _INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
@@ -49,21 +50,31 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
     for maximum in _maxima(region, bounds):
         lines.append(f"    const int64_t end{len(lines)} = {size(maximum)};")
         places[maximum] = f"end{len(lines) - 1}"
+    violation = VIOLATION
     for call in region.calls:
         name = region.kernels[call.kernel].name
         buffers = [place(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
         arguments = [*buffers, *(f"&{places[variable]}" for variable in call.defines), *map(size, call.sizes)]
         called = [*map(holds, call.predicates), f"kernel{call.kernel}({', '.join(arguments)})"]
-        if not checks[call.kernel]:
+        if checks[call.kernel]:
+            where = f" at {', '.join(call.nodes)}" if call.nodes else ""
+            lines += _failing(" && ".join(called), f"an index is out of range in kernel {name}{where}", 1)
+        else:
             when = f"if ({' && '.join(called[:-1])}) " if call.predicates else ""
             lines.append(f"    {when}{called[-1]};")
-            continue
-        where = f" at {', '.join(call.nodes)}" if call.nodes else ""
-        message = json.dumps(f"an index is out of range in kernel {name}{where}")
-        lines.append(f"    if ({' && '.join(called)}) {{")
-        lines.append(f'        snprintf(context->message, sizeof context->message, "%s", {message});')
-        lines.append("        return 1;\n    }")
+        for check in call.checks:
+            lines += _failing(f"!({size(check.condition)})", check.statement, violation)
+            violation -= 1
     return lines
+
+
+def _failing(condition: str, message: str, code: int) -> list[str]:
+    """Print a return of an error code with a message if a condition holds."""
+    return [
+        f"    if ({condition}) {{",
+        f'        snprintf(context->message, sizeof context->message, "%s", {json.dumps(message)});',
+        f"        return {code};\n    }}",
+    ]
 
 
 def _maxima(region: RegionProgram, bounds: Mapping[arith.Expr, arith.Expr]) -> list[arith.Expr]:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import ALIGNMENT
 from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.launches import Descriptor, Launch, LaunchPlan, Place, Read, Size, Step
+from inlaid.runtime.launches import (
+    HOST_VARIABLE,
+    Descriptor,
+    KernelFunction,
+    Launch,
+    LaunchPlan,
+    Parameter,
+    Place,
+    Read,
+    Size,
+    Step,
+)
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
 from inlaid.tensor.transform.launches import Kernel, Launches, split_launches
 from inlaid.types import MemoryScope
 
 AXES = ("x", "y", "z")
+
+_Defines = Sequence[tuple[SizeVar, ir.Buffer]]
+"""Dimensions that a loop program computes, each with the buffer that receives it."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +51,18 @@ class ThreadRegion:
     plan: LaunchPlan
     workspace: Dim
 
-    def reporting(
-        self, reports: Sequence[bool], shared: Sequence[int] = (), descriptors: Sequence[tuple[Descriptor, ...]] = ()
+    def completed(
+        self, reports: Sequence[bool], shared: Sequence[int], descriptors: Sequence[tuple[Descriptor, ...]]
     ) -> LaunchPlan:
         """Complete the plan: whether each kernel reports bad indices, its bytes of dynamic shared memory, and its descriptors."""
-        bytes_, described = tuple(shared) if any(shared) else (), tuple(descriptors) if any(descriptors) else ()
-        return replace(self.plan, reports=tuple(reports), shared=bytes_, descriptors=described)
+        facts = zip(self.plan.kernels, reports, shared, descriptors, strict=True)
+        return replace(
+            self.plan,
+            kernels=tuple(
+                replace(kernel, reports=reporting, shared=size, descriptors=described)
+                for kernel, reporting, size, described in facts
+            ),
+        )
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
@@ -57,6 +77,8 @@ class _Builder:
     scopes: Sequence[MemoryScope]
     subgroup: int
     _kernels: list[ThreadKernel] = field(default_factory=list)
+    _functions: list[KernelFunction] = field(default_factory=list)
+    _witnesses: list[tuple[arith.Expr, ...]] = field(default_factory=list)
     _places: list[Place] = field(default_factory=list)
     _sizes: dict[arith.Expr, int] = field(default_factory=dict)
     _variables: list[Size] = field(default_factory=list)
@@ -67,20 +89,24 @@ class _Builder:
         for buffer in self.program.buffers:
             self._places.append(Place(buffer.storage, buffer.index, self._size(buffer.offset)))
         split = [split_launches(kernel, self.scopes, self.subgroup) for kernel in self.program.kernels]
+        assumed = {call.kernel: call.assumed for call in self.program.calls}
         numbers: list[dict[str, int]] = []
         for position, launches in enumerate(split):
             known = {}
-            for name, kernel in launches.kernels.items():
+            computed: set[arith.SizeVar] = set()
+            for name, site in _sites(launches.host.body, assumed.get(position, ())):
                 known[name] = len(self._kernels)
-                scalars = len(kernel.program.inputs) - _buffer_inputs(launches, name)
-                self._kernels.append(ThreadKernel(_identifier(position, name), kernel, scalars))
+                kernel = ThreadKernel(_identifier(position, name), launches.kernels[name], len(site.variables))
+                function, witnesses = _function(kernel, site, position, launches.host.defines, computed)
+                self._kernels.append(kernel)
+                self._functions.append(function)
+                self._witnesses.append(witnesses)
             numbers.append(known)
         steps: list[Step] = []
         for number, call in enumerate(self.program.calls):
             steps += self._call(number, call, split[call.kernel], numbers[call.kernel])
-        names = tuple(kernel.name for kernel in self._kernels)
         sizes, dims = (tuple(Size(arith.unwrap(item)) for item in items) for items in (self._sizes, map(SizeVar, self._dims)))
-        plan = LaunchPlan(names, (), tuple(self._places), sizes, tuple(steps), dims, tuple(self._variables))
+        plan = LaunchPlan(tuple(self._functions), tuple(self._places), sizes, tuple(steps), dims, tuple(self._variables))
         return ThreadRegion(tuple(self._kernels), plan, self._workspace)
 
     @property
@@ -126,7 +152,7 @@ class _Builder:
                 return [step for part in stmts for step in inner(part)]
             case ir.For(var=var, extent=extent, body=body):
                 variable = len(self._variables)
-                size = SizeVar(f"host.{variable}")
+                size = SizeVar(f"{HOST_VARIABLE}{variable}")
                 self._variables.append(Size(size))
                 steps = inner(body, {**values, var: size})
                 return [Step(variable=variable, extent=self._size(_substituted(extent, values)), body=tuple(steps))]
@@ -148,6 +174,7 @@ class _Builder:
                     self._extents(kernel.grid, "blockIdx", values),
                     self._extents(kernel.threads, "threadIdx", values),
                     call,
+                    tuple(self._size(_substituted(witness, values)) for witness in self._witnesses[numbers[name]]),
                 )
                 return [Step(launch=launch)]
         raise CompileError(f"kernel {launches.host.name}: {type(stmt).__name__} cannot run on the host")
@@ -155,7 +182,7 @@ class _Builder:
     def _predicated(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
         """Predicate steps by a host loop of 0 or 1 iterations."""
         variable = len(self._variables)
-        self._variables.append(Size(SizeVar(f"host.{variable}")))
+        self._variables.append(Size(SizeVar(f"{HOST_VARIABLE}{variable}")))
         return Step(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))
 
     def _extents(self, axes: Mapping[str, arith.Expr], group: str, values: Mapping[arith.Expr, arith.Expr]) -> tuple[int, int, int]:
@@ -168,13 +195,106 @@ def _identifier(position: int, name: str) -> str:
     return f"k{position}_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
-def _buffer_inputs(launches: Launches, name: str) -> int:
-    """Count the inputs of a kernel that are buffers."""
-    kernel = launches.kernels[name].program
-    for stmt in ir.walk_stmts(launches.host.body):
-        if isinstance(stmt, ir.Intrinsic) and stmt.name == name:
-            return len(kernel.inputs) - len(stmt.args)
-    raise CompileError(f"kernel {name} must be launched by its host program, found no launch")
+@dataclass(frozen=True)
+class _Site:
+    """The launch of a kernel in a host program: the `variables` that it passes, and conditions that hold there."""
+
+    variables: tuple[arith.Expr, ...]
+    conditions: tuple[arith.Expr, ...]
+
+
+def _sites(stmt: ir.Stmt, conditions: tuple[arith.Expr, ...]) -> Iterator[tuple[str, _Site]]:
+    """Yield the launches in a host program, with the names of their kernels, in order."""
+    match stmt:
+        case ir.Seq(stmts=stmts):
+            for part in stmts:
+                yield from _sites(part, conditions)
+        case ir.For(var=var, extent=extent, body=body):
+            bounds = (arith.compare("<=", 0, var), arith.compare("<", var, extent))
+            yield from _sites(body, (*conditions, *bounds))
+        case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
+            yield from _sites(then, (*conditions, index))
+            if otherwise is not None:
+                yield from _sites(otherwise, (*conditions, arith.logical_not(index)))
+        case ir.Let(var=var, value=ir.Index(index=index), body=body):
+            yield from _sites(body, (*conditions, arith.compare("==", var, index)))
+        case ir.Intrinsic(name=name, args=args):
+            yield name, _Site(tuple(arg.index for arg in args if isinstance(arg, ir.Index)), conditions)
+
+
+def _function(
+    kernel: ThreadKernel, site: _Site, number: int, defines: _Defines, computed: set[arith.SizeVar]
+) -> tuple[KernelFunction, tuple[arith.Expr, ...]]:
+    """Describe a kernel of loop program `number` and the arguments for which it is compiled. Returns its witnesses, too, as
+    variables of the host program. `defines` are those of the loop program. `computed` are the sizes that earlier kernels compute;
+    its own are added."""
+    program = kernel.kernel.program
+    inputs = program.inputs[: len(program.inputs) - kernel.scalars]
+    scalars = (*site.variables, *size_vars(program))
+    sizes = [arith.mul(_greatest(buffer, defines), buffer.dtype.bytes) for buffer in (*inputs, *program.outputs)]
+    extents = [
+        arith.wrap(axes.get(f"{group}.{axis}", arith.ONE))
+        for axes, group in ((kernel.kernel.grid, "blockIdx"), (kernel.kernel.threads, "threadIdx"))
+        for axis in AXES
+    ]
+    read = dict.fromkeys(variable for expr in (*sizes, *extents, *site.conditions) for variable in _variables(expr))
+    witnesses = tuple(variable for variable in read if variable not in scalars)
+    known = (*scalars, *witnesses)
+    conditions = [*site.conditions, *(bound for variable in known for bound in _bounds(variable, known))]
+    names: dict[arith.Expr, arith.Expr] = {}
+    for variable in known:
+        host = f"{HOST_VARIABLE}{len(names)}"
+        names[variable] = SizeVar(variable.name if isinstance(variable, SizeVar) else host)
+    own = {buffer: size for size, buffer in defines}
+    parameters = []
+    for buffer, size in zip((*inputs, *program.outputs), sizes, strict=True):
+        writes, defined = buffer in program.outputs, own.get(buffer)
+        reads = not writes or defined in computed
+        parameters.append(Parameter(_substituted(size, names), reads, writes, "" if defined is None else defined.name))
+    computed |= {size for size, buffer in defines if buffer in program.outputs}
+    x, y, z, tx, ty, tz = (_substituted(extent, names) for extent in extents)
+    listed = [str(names[variable]) for variable in known]
+    open_conditions = dict.fromkeys(_substituted(condition, names) for condition in conditions)
+    function = KernelFunction(
+        kernel.name,
+        tuple(parameters),
+        tuple(listed[: len(scalars)]),
+        (x, y, z),
+        (tx, ty, tz),
+        tuple(listed[len(scalars) :]),
+        tuple(Size(condition) for condition in open_conditions if condition != 1),
+        number,
+    )
+    return function, witnesses
+
+
+def _variables(expr: arith.Expr) -> list[arith.Expr]:
+    """List the variables of an expression in a fixed order."""
+    return sorted(arith.free_vars(expr), key=repr)
+
+
+def _greatest(buffer: ir.Buffer, defines: _Defines) -> arith.Expr:
+    """Return the number of elements of a buffer, with computed sizes at their upper bounds, for which it is allocated."""
+    size = arith.wrap(arith.product(buffer.shape))
+    bounds: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
+        defined: (arith.ZERO, arith.wrap(defined.upper)) for defined, _ in defines if defined.upper is not None
+    }
+    found = arith.limits(size, bounds)
+    if found is None:
+        raise CompileError(f"buffer {buffer.name} of shape {buffer.shape} must have a size with an upper bound")
+    return found[1]
+
+
+def _bounds(variable: arith.Expr, known: Collection[arith.Expr]) -> Iterator[arith.Expr]:
+    """Yield the declared bounds of a dimension as conditions."""
+    if isinstance(variable, SizeVar):
+        if variable.lower > 0:
+            yield arith.compare("<=", variable.lower, variable)
+        if variable.upper is not None:
+            inside = arith.free_vars(variable.upper) <= set(known)
+            upper = variable.upper if inside else arith.bounds(variable.upper)[1]
+            if upper is not None:
+                yield arith.compare("<=", variable, upper)
 
 
 def _substituted(expr: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> Dim:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from inlaid import ops
+from inlaid.arith import Dim
 from inlaid.artifact import Artifact
 from inlaid.artifact.plan import Program, RegionInfo
 from inlaid.cache import MemoryStore, caches
@@ -21,12 +22,14 @@ from inlaid.driver.standalone import on_fallback, standalone
 from inlaid.errors import FallbackWarning, InlaidError
 from inlaid.graph import ir
 from inlaid.graph.ir import Function
+from inlaid.graph.scope_conditions import conditions_in, held_constraints
+from inlaid.graph.scopes import analyse
 from inlaid.lowering.plan import build_plans
 from inlaid.lowering.signature import constrained
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import Bordered, with_borders
-from inlaid.partitioning.outline import call_by_name, outlined, region_operators
+from inlaid.partitioning.outline import call_by_name, outlined, region_conditions
 from inlaid.passes.manager import Instrument
 from inlaid.plugins import Borders, Region
 from inlaid.plugins.registry import PluginRegistry
@@ -58,6 +61,7 @@ def build_regions(
     For `instructions`, see `CompileContext`.
     """
     artifacts: dict[str, Artifact] = {}
+    functions: dict[str, Function] = {}
     infos = []
     failed: dict[str, frozenset[int]] = {}
     bordered = at_borders(partitioned, candidates, registry, isolated)
@@ -93,12 +97,40 @@ def build_regions(
             instead = ", ".join(dict.fromkeys(str(candidates[partitioned.regions[other]].target) for other in others))
             warnings.warn(f"region {name} falls back from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
         else:
-            artifacts[name] = constrained(artifacts[name], region.function.params, region_operators(region.function))
+            functions[name] = region.function
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
+    artifacts = _with_constraints(artifacts, functions, partitioned)
     aliases = {name: artifacts[name].aliases for name in partitioned.regions}
     plans = build_plans(partitioned.module, aliases, donate=settings.donate, devices=_devices(partitioned, candidates, registry))
     warn_of_unused(plans.plans["main"], settings.donate)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
+
+
+def _with_constraints(
+    artifacts: Mapping[str, Artifact], functions: Mapping[str, Function], partitioned: Partitioned
+) -> dict[str, Artifact]:
+    """Add the conditions of each region's operators to its artifact, except those that the plan checks before it runs the region.
+    `functions` has the regions' functions."""
+    held: dict[str, frozenset[Dim]] = {}
+    args: dict[str, Sequence[ir.Expr]] = {}
+    for name, function in partitioned.module.functions.items():
+        if name not in partitioned.regions:
+            scopes = analyse(function)
+            constraints = held_constraints(scopes)
+            for scope in scopes.inner.values():
+                for expr in scope.order:
+                    if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.GlobalVar):
+                        here, callee = conditions_in(scope, constraints), expr.callee.name
+                        held[callee], args[callee] = held.get(callee, here) & here, expr.args
+    found = {}
+    for name, artifact in artifacts.items():
+        region = functions[name]
+        computed = frozenset().union(*map(ir.introduced_sizes, ir.post_order(region.body)))
+        conditions = region_conditions(region, args.get(name, ()))
+        known = held.get(name, frozenset())
+        missing = [item for item in conditions if item.condition not in known or not computed.isdisjoint(item.sizes)]
+        found[name] = constrained(artifact, region.params, missing)
+    return found
 
 
 def _devices(partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry) -> dict[str, str]:

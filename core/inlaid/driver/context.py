@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from inlaid.arith import Constraint
 from inlaid.cache import Store, caches
 from inlaid.errors import CompileError, Unsupported
-from inlaid.graph.ir import Call, Module, in_order
+from inlaid.graph.ir import Call, Function, Module, in_order, introduced_sizes, post_order
 from inlaid.graph.operator import Operator
+from inlaid.graph.scope_conditions import conditions_of
 from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
 from inlaid.lowering.finish import LoopPass, finish, without_prefetches
 from inlaid.lowering.region import RegionSource, lower_region, schedules_of
@@ -19,6 +21,7 @@ from inlaid.lowering.updates import Exchange
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function, stored_type
 from inlaid.partitioning.compose import dissolve
+from inlaid.partitioning.outline import region_operators
 from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
@@ -42,6 +45,15 @@ def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
     rules = registry.op_rules(target, check_rule)
     return Candidate(target, rules, dtypes, capabilities.dynamic_dims, plugin, capabilities.quantisation)
+
+
+def _conditions_on_computed_sizes(original: Function, rewritten: Function) -> tuple[Constraint, ...]:
+    """Return the conditions that a region which computes sizes states: its constraints, the preconditions of the original
+    operators, which a rewrite may have removed, and those of the operators that kernels are made from."""
+    if not any(map(introduced_sizes, post_order(rewritten.body))):
+        return ()
+    of_operators = conditions_of((*region_operators(original), *region_operators(rewritten)))
+    return tuple({item.condition: item for item in reversed((*original.constraints, *of_operators))}.values())[::-1]
 
 
 def _inside(region: Region) -> Region:
@@ -86,6 +98,7 @@ class DriverContext:
 
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
         source = self._source(region)
+        source = replace(source, conditions=_conditions_on_computed_sizes(region.function, source.function))
         rules, context = self._rules()
         shared = self.programs.setdefault(str(self.target), {})
         early: tuple[LoopPass, ...] = self.registry.passes(self.target, Phase.BEFORE_PEELING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from inlaid import arith
-from inlaid.arith import Dim, SizeVar, free_vars
+from inlaid.arith import Constraint, Dim, SizeVar, free_vars
 from inlaid.artifact import Artifact
 from inlaid.artifact.plan import Invoke, Plan, Value
 from inlaid.codegen.library import SizeCheck
@@ -71,20 +71,26 @@ class LibrarySizes:
         return self.most(arith.unwrap(arith.substitute(wanted, self.of_region(artifact, invoke))), artifact.symbol)
 
     def checks(self, artifacts: Mapping[str, Artifact]) -> Iterator[SizeCheck]:
-        """Yield the conditions on the sizes: their bounds, then the constraints of regions."""
+        """Yield the conditions on the sizes: their bounds, then the constraints of the plan and of regions."""
         for variable in self.variables:
             lower, upper = variable.lower, self.largest[variable]
             inside = arith.compare(">=", variable, lower) & arith.compare("<=", variable, upper)
             yield SizeCheck(inside, f"{variable.name} must be {lower} to {upper}")
-        asked: dict[tuple[arith.Expr, str], SizeCheck] = {}
+        asked: dict[tuple[Dim, str], SizeCheck] = {}
+        for constraint in self._plan.constraints:
+            self._ask(asked, constraint, constraint.condition)
         for item in self._plan.instructions:
             if isinstance(item, Invoke):
                 artifact = artifacts[item.symbol]
                 for constraint in artifact.constraints:
                     condition = arith.substitute(arith.wrap(constraint.condition), self.of_region(artifact, item))
-                    message = f"{constraint.what} must be {constraint.expected} (operator {constraint.operator})"
-                    asked.setdefault((condition, message), SizeCheck(arith.unwrap(condition), message))
+                    self._ask(asked, constraint, arith.unwrap(condition))
         yield from asked.values()
+
+    def _ask(self, asked: dict[tuple[Dim, str], SizeCheck], constraint: Constraint, condition: Dim) -> None:
+        """Add the check of a constraint, with its condition over the sizes of the library."""
+        self.at_largest(condition, constraint.what)
+        asked.setdefault((condition, constraint.statement), SizeCheck(condition, constraint.statement))
 
 
 def byte_count(value: Value) -> Dim:

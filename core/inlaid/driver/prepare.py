@@ -19,7 +19,7 @@ from inlaid.passes.decompose import decompose
 from inlaid.passes.early_elementwise import early_elementwise
 from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
-from inlaid.passes.pipeline import CANONICAL
+from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
 from inlaid.passes.simplify import simplify
 from inlaid.passes.sink_transposes import sink_transposes
 from inlaid.plugins import Accept, Phase, Reject
@@ -42,10 +42,11 @@ def graph_passes(
 ) -> tuple[GraphPass, ...]:
     """Return the graph passes in order:
 
-    canonicalise; decompose operators that only the fallback accepts whole, and move element-wise operators before data movement;
-    lower the precision; remove dead channels while vectors stay full; canonicalise again, which folds expressions that these passes
-    introduce; hoist loop invariants; run the targets' passes; and move transposes to where they do not split regions. Raises
-    `InputError` for an unknown precision.
+    keep the conditions on sizes that the model states, since later passes may remove what states them; canonicalise; decompose
+    operators that only the fallback accepts whole, and move element-wise operators before data movement; lower the precision;
+    remove dead channels while vectors stay full; canonicalise again, which folds expressions that these passes introduce; hoist
+    loop invariants; run the targets' passes; and move transposes to where they do not split regions. Raises `InputError` for an
+    unknown precision.
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
@@ -54,6 +55,7 @@ def graph_passes(
     decomposed = FunctionPass("decompose", partial(_decompose, candidates=listed))
     lanes = max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)])
     return (
+        *CONSTRAINTS,
         *CANONICAL,
         decomposed,
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),

@@ -89,4 +89,6 @@ def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[Ke
         if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:
             raise PluginError(f"the code generator must return the artifact {region.symbol}, got {type(artifact).__name__}")
         program = unit.body if isinstance(unit, RegionLoop) else unit
-        return artifact, program.schedules if isinstance(program, RegionProgram) else ()
+        if not isinstance(program, RegionProgram):
+            return artifact, ()
+        return replace(artifact, constraints=(*program.constraints, *artifact.constraints)), program.schedules

@@ -16,6 +16,7 @@ from inlaid.errors import TypeInferenceError, suggestion
 from inlaid.types import TensorType
 
 if TYPE_CHECKING:
+    from inlaid.graph.attrs import Attrs
     from inlaid.graph.ir import Expr
     from inlaid.graph.operator import Operator
 
@@ -35,15 +36,20 @@ class _Field(NamedTuple):
     required: bool
 
 
-@lru_cache(1024)
 def _fields(operator: Operator) -> Mapping[str, _Field]:
     """Return the attributes of an operator, in order of declaration."""
+    return _declared(operator.attrs)  # type: ignore[arg-type] # mypy takes the hash of instances for that of the class
+
+
+@lru_cache(1024)
+def _declared(attrs: type[Attrs]) -> Mapping[str, _Field]:
+    """Return the fields of a class of attributes. An operator would be a key that keeps its kernel alive."""
     return {
         item.name: _Field(
             item.type.__name__ if isinstance(item.type, type) else str(item.type),
             item.default is item.default_factory is dataclasses.MISSING,
         )
-        for item in dataclasses.fields(operator.attrs)
+        for item in dataclasses.fields(attrs)
     }
 
 

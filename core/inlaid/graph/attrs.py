@@ -26,14 +26,14 @@ def attr_items(attrs: Attrs) -> list[tuple[str, Any]]:
 
 
 def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
-    """Yield the symbolic dimensions in a type, a dimension or an attribute value, in order of occurrence."""
+    """Yield the symbolic dimensions in a type, a dimension or an attribute value, in order of occurrence, once per expression."""
     pending = [value]
     while pending:
         match pending.pop():
             case arith.SizeVar() as size:
                 yield size
-            case arith.Expr(operands=operands):
-                pending.extend(reversed(operands))
+            case arith.Expr() as expr:
+                yield from (node for node in arith.post_order(expr) if isinstance(node, arith.SizeVar))
             case TensorType(shape=items) | TupleType(fields=items):
                 pending.extend(reversed(items))
             case FunctionType(params=params, result=result):
@@ -43,6 +43,17 @@ def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
                 pending.append(element)
             case tuple() as items:
                 pending.extend(reversed(items))
+
+
+def shown_sizes(*types: Type) -> frozenset[arith.Expr]:
+    """Return the symbolic sizes that are extents of tensors, so that a value of these types shows them."""
+    found: set[arith.Expr] = set()
+    for type_ in types:
+        if isinstance(type_, TupleType):
+            found |= shown_sizes(*type_.fields)
+        elif isinstance(type_, TensorType):
+            found.update(dim for dim in type_.shape if isinstance(dim, arith.SizeVar))
+    return frozenset(found)
 
 
 def attr_vars(attrs: Attrs) -> frozenset[arith.Expr]:

@@ -2,8 +2,8 @@
 
 A type relation states a precondition by `require`, or by a function of this module that calls it: `require_equal`,
 `require_at_most`, `broadcast_shapes`, ... If static sizes violate it, inference fails at once. A precondition on symbolic sizes is
-recorded for `conditions_of`, so that compile time and run time report a violation with the same message. A type relation that
-compares sizes by itself checks only sizes that are integers, and kernels then access memory by sizes that nothing checked.
+recorded (see `graph.scope_conditions`), so that compile time and run time report a violation with the same message. A type relation
+that compares sizes by itself checks only sizes that are integers, and kernels then access memory by sizes that nothing checked.
 `inlaid.graph.traced` finds such comparisons.
 
 In all functions, `what` names the size in the error "`what` must be <expected>, got <size>".
@@ -11,19 +11,15 @@ In all functions, `what` names the size in the error "`what` must be <expected>,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 
 from inlaid import arith
 from inlaid.arith import Constraint as Constraint
 from inlaid.arith import Dim
-from inlaid.graph.attrs import attr_vars
-from inlaid.graph.ir import Call
-from inlaid.graph.operator import Operator
 from inlaid.records import dataclass, field
-from inlaid.types import TensorType, TupleType, Type, type_vars
+from inlaid.types import TensorType, TupleType, Type
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,8 @@ def recording(lenient: bool = False) -> Iterator[Recorded]:
 
 
 def require(constraint: Constraint) -> None:
-    """State a precondition of the call whose type is being inferred. Raises ValueError if `constraint` is false for all sizes."""
+    """State a precondition of the expression whose type is being inferred. Raises ValueError if `constraint` is false for all
+    sizes."""
     recorded = _recorded.get()
     if not isinstance(constraint.condition, int):
         if recorded is not None:
@@ -176,30 +173,6 @@ def _broadcast(a: Dim, b: Dim) -> Dim:
 
 def _shape(dims: Sequence[Dim]) -> str:
     return f"({', '.join(map(repr, dims))}{',' if len(dims) == 1 else ''})"
-
-
-def conditions_of(calls: Iterable[Call]) -> tuple[Constraint, ...]:
-    """Return the preconditions of operator calls that cannot be proved at compile time, in the order of the calls, without
-    duplicates: the constraints that type relations pass to `require`, and that dimensions of results are >= 0."""
-    found: dict[arith.Dim, Constraint] = {}
-    for call in calls:
-        for constraint in _of(call):
-            if constraint.condition not in found and not arith.prove(constraint.condition):
-                found[constraint.condition] = constraint
-    return tuple(found.values())
-
-
-def _of(call: Call) -> Iterator[Constraint]:
-    types = [arg.type for arg in call.args]
-    if not any(map(type_vars, (*types, call.type))) and not attr_vars(call.attrs):
-        return
-    operator = call.callee
-    assert isinstance(operator, Operator)
-    with recording() as recorded:
-        operator.infer(call.attrs, *types)
-    node = str(call.span) if call.span else ""
-    for constraint in (*recorded.symbolic, *not_negative(call.type)):
-        yield replace(constraint, operator=operator.name, node=node)
 
 
 def not_negative(type_: Type) -> Iterator[Constraint]:

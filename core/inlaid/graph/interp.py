@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from inlaid.graph.ir import (
     var,
 )
 from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.scope_conditions import scope_conditions
 from inlaid.graph.scopes import Scope, Scopes, analyse, opens_scope
 from inlaid.records import dataclass, field
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, type_vars
@@ -89,13 +91,14 @@ class Interpreter:
     module: Module = field(default_factory=lambda: Module({}))
     _analyses: dict[int, tuple[Expr, Scopes]] = field(default_factory=dict)
     _last_uses: dict[Scope, list[list[int]]] = field(default_factory=dict)
+    _conditions: dict[Scope, tuple[arith.Constraint, ...]] = field(default_factory=dict)
     _decomposed: dict[Any, Function] = field(default_factory=dict)
 
     def run(self, target: Function, inputs: Sequence[Value]) -> Value:
         """Run a function without free variables. `inputs` are in the order of its parameters.
 
-        Raises `InputError` for inputs that do not fit the parameters' types, `KernelFault` if an operator is undefined for its
-        operands, and `VerifyError` if an operator's reference disagrees with its type relation.
+        Raises `InputError` for inputs that do not fit the parameters' types or violate a condition on sizes, `KernelFault` if an
+        operator is undefined for its operands, and `VerifyError` if an operator's reference disagrees with its type relation.
         """
         scopes = self._scopes(target)
         frame = self._bind(Closure(target, None, scopes), tuple(inputs))
@@ -105,6 +108,7 @@ class Interpreter:
         found = self._analyses.get(id(root))
         if found is None:
             found = self._analyses[id(root)] = (root, analyse(root))
+            self._conditions.update(scope_conditions(found[1], self.module.functions))
         return found[1]
 
     def _drive(self, first: Steps) -> Value:
@@ -123,8 +127,9 @@ class Interpreter:
         return value
 
     def _evaluate(self, scope: Scope, frame: _Frame, scopes: Scopes) -> Steps:
-        """Evaluate a scope."""
+        """Evaluate a scope. Conditions on sizes are checked before the first expression, or when their sizes are known."""
         values = frame.values
+        waiting = _unchecked(self._conditions.get(scope, ()), frame)
         for expr, dead in zip(scope.order, self._dead(scope, scopes), strict=True):
             match expr:
                 case Call(callee=callee, args=args, attrs=attrs):
@@ -153,6 +158,8 @@ class Interpreter:
                     raise VerifyError(f"{expr!r} cannot be evaluated")
             values[id(expr)] = value
             _bind_sizes(expr.type, value, frame.dims)
+            if waiting:
+                waiting = _unchecked(waiting, frame)
             for key in dead:
                 del values[key]
         return self._read(scope.result, frame, scopes)
@@ -190,6 +197,10 @@ class Interpreter:
             problem = _misfit(param.type, arg, frame.dims)
             if problem:
                 raise InputError(f"input {param.name!r} {problem}", node=str(param.span or "") or None)
+        for param, arg in zip(params, args, strict=True):
+            problem = _wrong_size(param.type, arg, frame)
+            if problem:
+                raise InputError(f"input {param.name!r} {problem}", node=str(param.span or "") or None)
         return frame
 
     def _apply(self, operator: Operator, attrs: Attrs, args: tuple[Value, ...], frame: _Frame, expr: Call) -> Value:
@@ -205,7 +216,7 @@ class Interpreter:
         except Exception as error:  # an error of the reference itself, which may be user code
             raise KernelFault(f"the reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
         result = _as_value(expr.type, result)
-        problem = _misfit(expr.type, result, _Sizes(frame))
+        problem = _misfit(expr.type, result, _Sizes(frame)) or _wrong_size(expr.type, result, frame)
         if problem:
             raise VerifyError(f"the reference's result {problem}", operator=operator.name, node=node)
         return result
@@ -249,6 +260,19 @@ class Interpreter:
             for values, value in zip(stacked, results[1 + len(state) :], strict=True):
                 values.append(value)
         return (*state, *(_stack(type_, values, frame, node) for type_, values in zip(stacked_types, stacked, strict=True)))
+
+
+def _unchecked(constraints: Sequence[arith.Constraint], frame: _Frame) -> list[arith.Constraint]:
+    """Check constraints, and return those that read sizes which are unknown yet. Raises `InputError`."""
+    waiting = []
+    for constraint in constraints:
+        sizes = {dim: size for dim in constraint.sizes if (size := frame.size(dim)) is not None}
+        holds = constraint.holds(sizes)
+        if holds is None:
+            waiting.append(constraint)
+        elif not holds:
+            raise InputError(constraint.message(sizes), operator=constraint.operator, node=constraint.node)
+    return waiting
 
 
 def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
@@ -359,6 +383,28 @@ def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) ->
             return next(filter(None, (_misfit(*pair, sizes) for pair in zip(fields, value, strict=True))), None)
         case SequenceType() if not isinstance(value, list):
             return f"is a {type(value).__name__}, but must be a list"
+    return None
+
+
+def _wrong_size(type_: Type, value: Value, frame: _Frame) -> str | None:
+    """Explain why the sizes of a value are outside of their bounds, or differ from the expressions over known sizes that its type
+    has for them. Returns None if they are right."""
+    match type_:
+        case TensorType(shape=shape):
+            for dim, size in zip(shape, value.shape, strict=True):
+                if isinstance(dim, int) or (isinstance(dim, arith.SizeVar) and dim.existential):
+                    continue
+                if isinstance(dim, arith.SizeVar):
+                    if size < dim.lower or (isinstance(dim.upper, int) and size > dim.upper):
+                        upper = "any" if dim.upper is None else dim.upper
+                        return f"has shape {value.shape}, but {dim.name} must be {dim.lower} to {upper}"
+                    continue
+                sizes = {name: known for name in arith.free_vars(dim) if (known := frame.size(name)) is not None}
+                with suppress(KeyError, ZeroDivisionError):
+                    if (wanted := arith.evaluate(dim, sizes)) != size:
+                        return f"has shape {value.shape}, but must have {type_!r}, where {dim!r} is {wanted}"
+        case TupleType(fields=fields):
+            return next(filter(None, (_wrong_size(*pair, frame) for pair in zip(fields, value, strict=True))), None)
     return None
 
 

@@ -24,7 +24,7 @@ from inlaid.records import dataclass, field
 from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
 
 if TYPE_CHECKING:
-    from inlaid.arith import Dim
+    from inlaid.arith import Constraint, Dim
 
 
 def _infix(name: str) -> tuple[Callable[[Expr, Operand], Call], Callable[[Expr, Operand], Call]]:
@@ -169,12 +169,14 @@ class Function(Expr):
     """A function. It is a closure if its body reads variables of an enclosing scope.
 
     `attrs` are annotations of the whole function by which passes communicate: `("primitive", "fused")` marks a fused kernel,
-    `("target", "x86")` a partitioned region.
+    `("target", "x86")` a partitioned region. `constraints` must hold whenever the function is called, even if no expression of the
+    body states them any more (see `graph.scope_conditions`).
     """
 
     params: tuple[Var, ...]
     body: Expr
     attrs: tuple[tuple[str, str], ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     def __str__(self) -> str:
         from inlaid.graph.text import show
@@ -188,11 +190,13 @@ class Function(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(Expr):
-    """A conditional: `then` if the 0-d bool tensor `condition` is true, else `otherwise`. Only the selected branch is evaluated."""
+    """A conditional: `then` if the 0-d bool tensor `condition` is true, else `otherwise`. Only the selected branch is evaluated.
+    `constraints` has, for each of the two branches, the conditions on sizes that must hold if it is selected, as in `Function`."""
 
     condition: Expr
     then: Expr
     otherwise: Expr
+    constraints: tuple[tuple[Constraint, ...], tuple[Constraint, ...]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -299,7 +303,12 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
         return Call(callee.infer_type(attrs, types, span), span, callee, args, attrs)
     if not isinstance(callee.type, FunctionType):
         raise TypeInferenceError(f"the callee must be an operator or a function, got {callee.type!r}", node=str(span or ""))
-    return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
+    return Call(instantiate(callee.type, types, span, own_sizes(callee), name_of(callee)), span, callee, args, attrs)
+
+
+def name_of(callee: Expr) -> str:
+    """Return the name of a function in error messages."""
+    return f"@{callee.name}" if isinstance(callee, GlobalVar) else "the function"
 
 
 def _expressions(values: Iterable[Any], what: str, usage: str) -> tuple[Expr, ...]:
@@ -375,9 +384,11 @@ def function(
     attrs: tuple[tuple[str, str], ...] = (),
     result: Type | None = None,
     span: Span | None = None,
+    constraints: tuple[Constraint, ...] = (),
 ) -> Function:
     """Build a function of one or several parameters. `result` declares the result type, which the body's type must fit; a
-    recursive function must declare it. Raises `TypeInferenceError`."""
+    recursive function must declare it. `constraints` are conditions on sizes that each call must satisfy, besides those that the
+    body states. Raises `TypeInferenceError`."""
     if not isinstance(attrs, tuple):
         raise TypeInferenceError("expected a list of parameters and a body, got more", remedy="call inlaid.function([x, y], body)")
     if not isinstance(body, Expr):
@@ -391,14 +402,21 @@ def function(
     if result is not None:
         unify(result, body.type, span)
     type_ = FunctionType(tuple(param.type for param in params), body.type if result is None else result)
-    return Function(type_, span, params, body, attrs)
+    return Function(type_, span, params, body, attrs, constraints)
 
 
-def if_(condition: Expr, then: Expr, otherwise: Expr, span: Span | None = None) -> If:
-    """Build a conditional. Dimensions in which the branches differ become existential. Raises `TypeInferenceError`."""
+def if_(
+    condition: Expr,
+    then: Expr,
+    otherwise: Expr,
+    span: Span | None = None,
+    constraints: tuple[tuple[Constraint, ...], tuple[Constraint, ...]] = ((), ()),
+) -> If:
+    """Build a conditional. Dimensions in which the branches differ become existential. `constraints` has, for each branch, the
+    conditions on sizes that must hold if it is selected, besides those that it states. Raises `TypeInferenceError`."""
     if not (isinstance(condition.type, TensorType) and condition.type.dtype.name == "bool" and condition.type.rank == 0):
         raise TypeInferenceError(f"the condition must be a 0-d bool tensor, got {condition.type!r}", node=str(span or ""))
-    return If(join_types(then.type, otherwise.type, span), span, condition, then, otherwise)
+    return If(join_types(then.type, otherwise.type, span), span, condition, then, otherwise, constraints)
 
 
 def let(variable: Var, value: Expr, body: Expr, span: Span | None = None) -> Let:
@@ -471,10 +489,14 @@ def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
             return tuple_(new, span)
         case TupleItem(index=index):
             return tuple_item(new[0], index, span)
-        case Function(params=params, attrs=attrs):
-            return Function(expr.type, span, params, new[0], attrs) if same_types else function(params, new[0], attrs, span=span)
-        case If():
-            return If(expr.type, span, *new) if same_types else if_(new[0], new[1], new[2], span)
+        case Function(params=params, attrs=attrs, constraints=held):
+            if same_types:
+                return Function(expr.type, span, params, new[0], attrs, held)
+            return function(params, new[0], attrs, span=span, constraints=held)
+        case If(constraints=of_branches):
+            if same_types:
+                return If(expr.type, span, new[0], new[1], new[2], of_branches)
+            return if_(new[0], new[1], new[2], span, of_branches)
         case Let(var=variable):
             return Let(new[1].type, span, variable, *new) if same_types else let(variable, new[0], new[1], span)
         case Loop():

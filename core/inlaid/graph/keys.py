@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Any
 
 from inlaid import arith
+from inlaid.arith import Constraint
 from inlaid.graph.attrs import attr_items, sizes_in
 from inlaid.graph.ir import Call, Constant, Expr, Function, GlobalVar, If, Let, Loop, Module, Tuple, TupleItem, Var, children
 from inlaid.graph.operator import Operator
@@ -74,15 +76,21 @@ class _Walk:
                 return _digest("tuple", *parts)
             case TupleItem(index=index):
                 return _digest("item", str(index), *parts)
-            case Function(params=params, attrs=facts):
-                return _digest("fn", *(self._keys[id(param)] for param in params), repr(facts), *parts)
-            case If():
-                return _digest("if", *parts)
+            case Function(params=params, attrs=facts, constraints=held):
+                return _digest(
+                    "fn", *(self._keys[id(param)] for param in params), repr(facts), *parts, *map(self._constraint, held)
+                )
+            case If(constraints=(then, otherwise)):
+                sides = [";".join(map(self._constraint, side)) for side in (then, otherwise)] if then or otherwise else []
+                return _digest("if", *parts, *sides)
             case Let():
                 return _digest("let", *parts)
             case Loop(trip_count=trips, condition=condition, state=state):
                 return _digest("loop", str((trips is not None, condition is not None, len(state))), *parts)
         raise AssertionError(f"no key for {expr!r}")
+
+    def _constraint(self, item: Constraint) -> str:
+        return repr([self._value(getattr(item, field.name)) for field in dataclasses.fields(item)])
 
     def _value(self, value: Any) -> str:
         if isinstance(value, tuple):

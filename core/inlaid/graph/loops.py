@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim, Expr, SizeVar
 from inlaid.errors import TypeInferenceError
 from inlaid.graph import ir
-from inlaid.graph.unify import fresh_size, freshen, match_dims, unify
+from inlaid.graph.conditions import require
+from inlaid.graph.unify import bind_dims, fits, fresh_size, freshen, match_dims, require_bounds, unify
 from inlaid.types import FunctionType, TensorType, TupleType, Type, substitute_type
 
 if TYPE_CHECKING:
-    from inlaid.graph.ir import Expr, Span
+    from inlaid.graph.ir import Loop, Span
 
 ITERATION = TensorType((), "int64")
 KEEP_GOING = TensorType((), "bool")
 
 
 def infer_loop(
-    body: Expr,
-    state: tuple[Expr, ...],
-    scanned: tuple[Expr, ...],
-    trip_count: Expr | None,
-    condition: Expr | None,
+    body: ir.Expr,
+    state: tuple[ir.Expr, ...],
+    scanned: tuple[ir.Expr, ...],
+    trip_count: ir.Expr | None,
+    condition: ir.Expr | None,
     stacked_extent: Dim | None,
     span: Span | None,
+    captured: frozenset[Expr] = frozenset(),
 ) -> TupleType:
-    """Infer the type of a loop: (final state..., stacked outputs...). Raises `TypeInferenceError`."""
+    """Infer the type of a loop: (final state..., stacked outputs...), and state the conditions that must hold before it runs.
+    `captured` are the dimensions of values that the body captures. Raises `TypeInferenceError`."""
     where = str(span or "")
     if not isinstance(body.type, FunctionType) or not isinstance(body.type.result, TupleType):
         raise TypeInferenceError(f"a loop body must be a function that returns a tuple, got {body.type!r}", node=where)
@@ -42,49 +46,108 @@ def infer_loop(
     for scalar, wanted in ((trip_count, ITERATION), (condition, KEEP_GOING)):
         if scalar is not None:
             unify(wanted, scalar.type, span)
-    for param, initial, result in zip(params[1:], state, results[1:], strict=False):
-        unify(param, initial.type, span)
-        unify(param, result, span)
-    for param, value in zip(params[1 + len(state) :], scanned, strict=True):
-        if not isinstance(value.type, TensorType) or value.type.rank == 0:
-            raise TypeInferenceError(f"a scanned input must be a tensor of rank >= 1, got {value.type!r}", node=where)
-        unify(param, TensorType(value.type.shape[1:], value.type.dtype), span)
-    extent = stacked_extent if stacked_extent is not None else _extent(body, scanned, trip_count, condition)
-    outputs: list[Type] = []
-    for result in results[1 + len(state) :]:
-        if not isinstance(result, TensorType):
-            raise TypeInferenceError(f"a stacked output must be a tensor, got {result!r}", node=where)
-        outputs.append(TensorType((extent, *result.shape), result.dtype))
-    states = params[1 : 1 + len(state)]
-    known: dict[arith.Expr, arith.Expr] = {}
-    for param, initial in zip(states, state, strict=True):
-        match_dims(param, initial.type, known)
+    known = _bind_params(body.type, state, scanned, captured, span)
+    for param, result in zip(params[1 : 1 + len(state)], results[1:], strict=False):
+        if not fits(param, result):
+            raise TypeInferenceError(f"a state of the loop must have type {param!r} after an iteration, got {result!r}", node=where)
+    count = iterations(body, scanned, trip_count, condition)
+    if stacked_extent is None:
+        stacked_extent = fresh_size("trips", _bound(scanned, trip_count)) if count is None else count
+    elif count is not None and stacked_extent != count and not (isinstance(stacked_extent, SizeVar) and stacked_extent.existential):
+        _require(arith.equals(count, stacked_extent, "the number of iterations of the loop"), span)
     # A size that varies between iterations, or that the body computes, gets a fresh existential dimension in the loop's type.
-    changing = {size for size, initial in known.items() if ir.existential(size) and size != initial}
-    renamed = {size: initial for size, initial in known.items() if size not in changing}
+    changing = _changing(body.type, state)
+    renamed = {size: value for size, value in known.items() if size not in changing}
     freshen(changing | ir.own_sizes(body), renamed)
-    return TupleType(tuple(substitute_type(item, renamed) for item in (*states, *outputs)))
+    outputs: list[Type] = [substitute_type(param, renamed) for param in params[1 : 1 + len(state)]]
+    for result in results[1 + len(state) :]:
+        row = substitute_type(result, renamed)
+        if not isinstance(row, TensorType):
+            raise TypeInferenceError(f"a stacked output must be a tensor, got {row!r}", node=where)
+        outputs.append(TensorType((stacked_extent, *row.shape), row.dtype))
+    return TupleType(tuple(outputs))
 
 
-def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None, condition: Expr | None) -> Dim:
-    """Return the number of iterations if it is known before the run, else an existential dimension with the best known bound."""
+def require_carried(loop: Loop, captured: frozenset[Expr] = frozenset()) -> None:
+    """Require the states that the body of a loop returns to have the types of its parameters, over the sizes of an iteration."""
+    assert isinstance(loop.body.type, FunctionType) and isinstance(loop.body.type.result, TupleType)
+    params, results = loop.body.type.params, loop.body.type.result.fields
+    changing = _changing(loop.body.type, loop.state) - captured
+    states = range(1, 1 + len(loop.state))
+    found: dict[Expr, Expr] = {}
+    for place in states:
+        match_dims(params[place], results[place], found)
+    sizes = {size: value for size, value in found.items() if size in changing}
+    for place in states:
+        unify(substitute_type(params[place], sizes), results[place], loop.span, f"state {place - 1} after an iteration of the loop")
+    require_bounds(sizes, "the loop")
+
+
+def iterations(body: ir.Expr, scanned: Sequence[ir.Expr], trip_count: ir.Expr | None, condition: ir.Expr | None) -> Dim | None:
+    """Return the number of iterations of a loop if the sizes of its inputs determine it, else None."""
+    counted = trip_count is None or isinstance(trip_count, ir.Constant)
+    certain = counted and (condition is None or _is_true(condition)) and _never_stops(body)
+    return _bound(scanned, trip_count) if certain else None
+
+
+def _bind_params(
+    body: FunctionType,
+    state: Sequence[ir.Expr],
+    scanned: Sequence[ir.Expr],
+    captured: frozenset[Expr],
+    span: Span | None,
+) -> dict[Expr, Expr]:
+    """Bind the dimensions of the parameters of a loop's body to those of the initial states and of slices of the scanned inputs.
+    Requires scanned inputs to have equal lengths. Raises `TypeInferenceError`."""
+    actual = [item.type for item in state]
+    lengths: list[Dim] = []
+    for value in scanned:
+        if not isinstance(value.type, TensorType) or value.type.rank == 0:
+            raise TypeInferenceError(
+                f"a scanned input must be a tensor of rank >= 1, got {value.type!r}", operator="loop", node=str(span or "")
+            )
+        actual.append(TensorType(value.type.shape[1:], value.type.dtype))
+        lengths.append(value.type.shape[0])
+    places = [f"state {number} of the loop" for number in range(len(state))]
+    places += [f"a slice of scanned input {number} of the loop" for number in range(len(scanned))]
+    for number, length in enumerate(lengths[1:], 1):
+        if length != lengths[0]:
+            _require(arith.equals(length, lengths[0], f"the length of scanned input {number} of the loop"), span)
+    return bind_dims(body.params[1:], actual, places, "the loop", span, captured)
+
+
+def _require(constraint: Constraint, span: Span | None) -> None:
+    """State a precondition of a loop. Raises `TypeInferenceError` if it is false for all sizes."""
+    try:
+        require(constraint)
+    except ValueError as error:
+        raise TypeInferenceError(str(error), operator="loop", node=str(span or "")) from error
+
+
+def _changing(body: FunctionType, state: Sequence[ir.Expr]) -> frozenset[Expr]:
+    """Return the existential dimensions of a loop's states that differ between iterations: those that the initial states do not
+    have."""
+    initial: dict[Expr, Expr] = {}
+    for param, value in zip(body.params[1:], state, strict=False):
+        match_dims(param, value.type, initial)
+    return frozenset(size for size, value in initial.items() if ir.existential(size) and size != value)
+
+
+def _bound(scanned: Sequence[ir.Expr], trip_count: ir.Expr | None) -> Dim | None:
+    """Return an upper bound of the number of iterations of a loop, None if none is known."""
     limits: list[Dim] = []
     for value in scanned[-1:]:
         assert isinstance(value.type, TensorType)
         limits.append(value.type.shape[0])
     if isinstance(trip_count, ir.Constant):
         limits.append(max(int(trip_count.data), 0))
-    bound = None if not limits else arith.unwrap(arith.minimum(limits[0], limits[-1]))
-    counted = trip_count is None or isinstance(trip_count, ir.Constant)
-    if bound is not None and counted and (condition is None or _is_true(condition)) and _never_stops(body):
-        return bound
-    return fresh_size("trips", bound)
+    return None if not limits else arith.unwrap(arith.minimum(limits[0], limits[-1]))
 
 
-def _never_stops(body: Expr) -> bool:
+def _never_stops(body: ir.Expr) -> bool:
     """Test whether the body's keep-going result is the constant true."""
     return isinstance(body, ir.Function) and isinstance(body.body, ir.Tuple) and _is_true(body.body.fields[0])
 
 
-def _is_true(expr: Expr) -> bool:
+def _is_true(expr: ir.Expr) -> bool:
     return isinstance(expr, ir.Constant) and bool(expr.data)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from inlaid import arith
+from inlaid.arith import Constraint
 from inlaid.arith.text import INFIX, Tokens, parse_expr, parse_infix, unquoted
 from inlaid.errors import ParseError, TypeInferenceError
 from inlaid.graph.ir import (
@@ -140,14 +141,36 @@ class _Parser:
         if tokens.accept("with"):
             tokens.expect("{")
             attrs = self._list("}", self._attribute)
+        constraints = self._requires()
         body, span = self._block()
         self._leave(depth)
-        return function(params, body, tuple(attrs), result, span)
+        return function(params, body, tuple(attrs), result, span, constraints)
 
     def _attribute(self) -> tuple[str, str]:
         key = unquoted(self._tokens.expect_kind("string"))
         self._tokens.expect(":")
         return key, unquoted(self._tokens.expect_kind("string"))
+
+    def _requires(self) -> tuple[Constraint, ...]:
+        """Parse the constraints of a function or a branch."""
+        if not self._tokens.accept("requires"):
+            return ()
+        self._tokens.expect("[")
+        return tuple(self._list("]", self._constraint))
+
+    def _constraint(self) -> Constraint:
+        tokens = self._tokens
+        tokens.expect("(")
+        condition = arith.unwrap(parse_expr(tokens, self._size))
+        tokens.expect(",")
+        value = arith.unwrap(parse_expr(tokens, self._size))
+        texts = []
+        for _ in range(4):
+            tokens.expect(",")
+            texts.append(unquoted(tokens.expect_kind("string")))
+        tokens.expect(")")
+        what, expected, operator, node = texts
+        return Constraint(condition, what, expected, value, operator, node)
 
     def _span(self) -> Span | None:
         """Parse the span in a comment at the end of the line."""
@@ -201,9 +224,11 @@ class _Parser:
                     return self.function()
                 case "if":
                     condition = self._atom()
+                    constraints = self._requires()
                     then, span = self._block()
                     tokens.expect("else")
-                    return if_(condition, then, self._block()[0], span)
+                    others = self._requires()
+                    return if_(condition, then, self._block()[0], span, (constraints, others))
                 case "end":
                     return self._end(lets)
                 case "loop":

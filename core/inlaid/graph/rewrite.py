@@ -19,8 +19,8 @@ MAX_GENERATIONS = 64
 
 @dataclass(frozen=True)
 class Rule:
-    """Replaces an expression that `pattern` matches by `build(match)`, whose type must fit; keeps the expression if `build` returns
-    None. If `traits` is given, the rule applies only to calls of operators whose `Traits` satisfy it."""
+    """Replaces an expression that `pattern` matches by `build(match)`, which must have the same type; keeps the expression if
+    `build` returns None. If `traits` is given, the rule applies only to calls of operators whose `Traits` satisfy it."""
 
     name: str
     pattern: Pattern

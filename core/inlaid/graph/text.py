@@ -16,7 +16,8 @@ Each line applies one operator to names and constants. A name refers to a shared
 evaluates it. `let %y = ...` begins a `Let` whose body is the rest of the block, or ends at `end(%y, body)`. Attributes with default
 values are omitted. A constant of at most 8 elements is printed in full, any other as its shape and content hash; the arrays are
 returned separately. A type is printed if it cannot be inferred or introduces an existential size, such as `?n_0{0..12}`. The bounds
-of a size follow its first occurrence in a function.
+of a size follow its first occurrence in a function. `requires [(condition, value, "what", "expected", "operator", "node"), ...]`
+before the block of a function or branch lists its constraints.
 `parse` reads the text back.
 """
 
@@ -31,6 +32,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inlaid import arith
+from inlaid.arith import Constraint
 from inlaid.arith.text import quoted
 from inlaid.graph.attrs import attr_items, sizes_in
 from inlaid.graph.ir import (
@@ -66,7 +68,7 @@ _GLOBAL = re.compile(r"[A-Za-z_][\w.$]*")
 _SIZE = re.compile(r"\??[A-Za-z_]\w*")
 RESERVED = frozenset(
     ("and", "const", "def", "dtype", "else", "end", "false", "fn", "if", "inf", "let", "loop", "max", "min", "nan", "none", "not",
-     "or", "select", "true", "type", "with")
+     "or", "requires", "select", "true", "type", "with")
 )  # fmt: skip
 
 
@@ -189,7 +191,8 @@ class _Printer:
         params = ", ".join(f"{self._bind(param)}: {self._type(param.type)}" for param in target.params)
         pairs = ", ".join(f"{quoted(key)}: {quoted(value)}" for key, value in target.attrs)
         attrs = f" with {{{pairs}}}" if pairs else ""
-        self._line(f"{head}({params}) -> {self._type(target.type.result)}{attrs} {{", target.span)
+        requires = self._requires(target.constraints)
+        self._line(f"{head}({params}) -> {self._type(target.type.result)}{attrs}{requires} {{", target.span)
         self._nested(self.scopes.body(target))
         self._line("}")
 
@@ -242,15 +245,28 @@ class _Printer:
                 self.function(expr, f"{head}fn")
             case If(condition=condition):
                 then, otherwise = self.scopes.branches(expr)
-                self._line(f"{head}if {self._atom(condition)} {{", expr.span)
+                required = [self._requires(constraints) for constraints in expr.constraints]
+                self._line(f"{head}if {self._atom(condition)}{required[0]} {{", expr.span)
                 self._nested(then)
-                self._line("} else {")
+                self._line(f"}} else{required[1]} {{")
                 self._nested(otherwise)
                 self._line("}")
             case Loop():
                 self._line(f"{head}loop({', '.join(self._loop(expr))})", expr.span)
             case _:
                 raise AssertionError(f"{expr!r} has no text")
+
+    def _requires(self, constraints: Sequence[Constraint]) -> str:
+        items = [
+            ", ".join(
+                (
+                    *map(self._dim, (item.condition, item.value)),
+                    *map(quoted, (item.what, item.expected, item.operator, item.node)),
+                )
+            )
+            for item in constraints
+        ]
+        return f" requires [{', '.join(f'({item})' for item in items)}]" if items else ""
 
     def _loop(self, expr: Loop) -> list[str]:
         parts = [self._atom(expr.body)]

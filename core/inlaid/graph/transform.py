@@ -10,6 +10,7 @@ from inlaid.graph.ir import (
     Call,
     Expr,
     Function,
+    If,
     Let,
     Module,
     Var,
@@ -23,7 +24,9 @@ from inlaid.graph.ir import (
     var,
 )
 from inlaid.graph.operator import Operator
+from inlaid.graph.scope_conditions import substitute_constraints
 from inlaid.graph.unify import match_dims
+from inlaid.records import replace
 from inlaid.types import substitute_type, type_vars
 
 
@@ -39,7 +42,7 @@ def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
     sweep = _Sweep()
     for expr in post_order(root):
         sweep.put(expr, visit(expr, sweep.over_new_parts(expr)))
-    return sweep.done[id(root)]
+    return _with_sizes(sweep.done[id(root)], sweep.sizes)
 
 
 class _Sweep:
@@ -47,35 +50,52 @@ class _Sweep:
 
     def __init__(self) -> None:
         self.done: dict[int, Expr] = {}
-        self._sizes: dict[arith.Expr, arith.Expr] = {}
+        self.sizes: dict[arith.Expr, arith.Expr] = {}
 
     def put(self, old: Expr, new: Expr) -> None:
         self.done[id(old)] = new
         if new is not old and new.type != old.type:
             found: dict[arith.Expr, arith.Expr] = {}
             match_dims(old.type, new.type, found)
-            self._sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
+            self.sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
 
     def over_new_parts(self, expr: Expr) -> Expr:
         """Rebuild an expression from the replacements of its children."""
         new = tuple([self.done[id(child)] for child in children(expr)])
-        if not self._sizes:
+        if not self.sizes:
             return rebuild(expr, new)
         match expr:
-            case Var(type=type_) if not self._sizes.keys().isdisjoint(type_vars(type_)):
-                return var(expr.name, substitute_type(type_, self._sizes), span=expr.span)
-            case Call(callee=Operator() as operator, attrs=attrs) if not self._sizes.keys().isdisjoint(attr_vars(attrs)):
-                return call(operator, new, substitute_attrs(attrs, self._sizes), expr.span)
+            case Var(type=type_) if not self.sizes.keys().isdisjoint(type_vars(type_)):
+                return var(expr.name, substitute_type(type_, self.sizes), span=expr.span)
+            case Call(callee=Operator() as operator, attrs=attrs) if not self.sizes.keys().isdisjoint(attr_vars(attrs)):
+                return call(operator, new, substitute_attrs(attrs, self.sizes), expr.span)
             case Let(var=variable) if (renamed := self._variable(variable)) is not variable:
                 return let(renamed, self.done[id(expr.value)], self.done[id(expr.body)], expr.span)
             case Function(params=params) if (renames := tuple(map(self._variable, params))) != params:
-                return function(renames, self.done[id(expr.body)], expr.attrs, span=expr.span)
+                body = self.done[id(expr.body)]
+                return function(renames, body, expr.attrs, span=expr.span, constraints=expr.constraints)
         return rebuild(expr, new)
 
     def _variable(self, variable: Var) -> Var:
         """Return the variable that replaces a parameter or the variable of a `Let` at its binder."""
         new = self.done.get(id(variable), variable)
         return new if isinstance(new, Var) else variable
+
+
+def _with_sizes(root: Expr, sizes: Mapping[arith.Expr, arith.Expr]) -> Expr:
+    """Substitute sizes in the constraints of functions and branches."""
+    if not sizes:
+        return root
+    done: dict[int, Expr] = {}
+    for expr in post_order(root):
+        new = rebuild(expr, tuple([done[id(child)] for child in children(expr)]))
+        if isinstance(new, Function) and new.constraints:
+            new = replace(new, constraints=substitute_constraints(new.constraints, sizes))
+        elif isinstance(new, If) and any(new.constraints):
+            then, otherwise = (substitute_constraints(held, sizes) for held in new.constraints)
+            new = replace(new, constraints=(then, otherwise))
+        done[id(expr)] = new
+    return done[id(root)]
 
 
 def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:

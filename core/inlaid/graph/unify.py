@@ -1,14 +1,20 @@
-"""Type unification up to dimensions, and instantiation of dimension-polymorphic functions."""
+"""Type unification up to dimensions, and instantiation of dimension-polymorphic functions.
+
+Dimensions that are not equal at compile time must be equal at run time: `unify` states that by `require`, like the type relation of
+an operator. `inlaid.graph.scope_conditions` collects these conditions.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from inlaid import arith
 from inlaid.arith import Dim, Expr, SizeVar, maximum, substitute, unwrap, wrap
 from inlaid.errors import TypeInferenceError
+from inlaid.graph.conditions import require
 from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
 if TYPE_CHECKING:
@@ -62,10 +68,28 @@ def _dims_fit(declared: Dim, actual: Dim) -> bool:
     return declared == actual or not (isinstance(declared, int) and isinstance(actual, int))
 
 
-def unify(declared: Type, actual: Type, span: Span | None = None) -> None:
-    """Check that `actual` fits `declared`. Raises `TypeInferenceError`."""
-    if declared is not actual and not fits(declared, actual):
+def unify(declared: Type, actual: Type, span: Span | None = None, what: str = "the value") -> None:
+    """Require a value of the actual type to have the declared type. Dimensions that are not equal are required to be equal at run
+    time; `what` names the value in these conditions. Raises `TypeInferenceError` if the types do not fit."""
+    if declared is actual:
+        return
+    if not fits(declared, actual):
         raise TypeInferenceError(f"expected a value of type {declared!r}, got {actual!r}", node=str(span or ""))
+    _require_equal(declared, actual, what)
+
+
+def _require_equal(declared: Type, actual: Type, what: str) -> None:
+    """Require the dimensions of two types that fit to be equal, except inside of function types, which bind their dimensions."""
+    match declared, actual:
+        case TensorType(), TensorType():
+            for axis, (wanted, dim) in enumerate(zip(declared.shape, actual.shape, strict=True)):
+                if wanted != dim:
+                    require(arith.equals(dim, wanted, f"dimension {axis} of {what}"))
+        case TupleType(), TupleType():
+            for index, (wanted_field, field) in enumerate(zip(declared.fields, actual.fields, strict=True)):
+                _require_equal(wanted_field, field, f"field {index} of {what}")
+        case (SequenceType(element=a), SequenceType(element=b)) | (OptionalType(element=a), OptionalType(element=b)):
+            _require_equal(a, b, f"an element of {what}")
 
 
 def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
@@ -82,21 +106,63 @@ def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
             match_dims(a, b, found)
 
 
-def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None, own: frozenset[Expr] = frozenset()) -> Type:
+def instantiate(
+    callee: FunctionType,
+    args: tuple[Type, ...],
+    span: Span | None = None,
+    own: frozenset[Expr] = frozenset(),
+    name: str = "the function",
+    captured: frozenset[Expr] = frozenset(),
+) -> Type:
     """Return the result type of a call: the function's result type with its dimensions replaced by those of the arguments.
 
-    The existential dimensions in `own`, which the function defines, are fresh at each call. Raises `TypeInferenceError` if
-    the arguments do not fit, or if a dimension would have two values.
+    The existential dimensions in `own`, which the function defines, are fresh at each call. For `captured`, and for the conditions
+    that this states, see `bind_dims`; `name` is the function's name in them. Raises `TypeInferenceError` if the arguments do not
+    fit, or if a dimension has two values.
     """
     if len(callee.params) != len(args):
         raise TypeInferenceError(f"expected {len(callee.params)} arguments, got {len(args)}", node=str(span or ""))
-    found: dict[Expr, Expr] = {}
-    for param, arg in zip(callee.params, args, strict=True):
-        match_dims(param, arg, found)
-    for param, arg in zip(callee.params, args, strict=True):
-        unify(substitute_type(param, found), arg, span)
-    freshen(own, found)
-    return substitute_type(callee.result, found)
+    places = [f"argument {number} of {name}" for number in range(len(args))]
+    sizes = bind_dims(callee.params, args, places, name, span, captured)
+    freshen(own, sizes)
+    return substitute_type(callee.result, sizes)
+
+
+def bind_dims(
+    declared: Sequence[Type],
+    actual: Sequence[Type],
+    places: Sequence[str],
+    owner: str,
+    span: Span | None = None,
+    captured: frozenset[Expr] = frozenset(),
+) -> dict[Expr, Expr]:
+    """Bind the symbolic dimensions of declared types to the dimensions of the actual types, and return their values.
+
+    Dimensions in `captured` are bound already and keep their names. Requires each dimension to have one value, which is within its
+    bounds; `places` name the values, `owner` the function in these conditions. Raises `TypeInferenceError` if the types do not fit.
+    """
+    sizes = {size: size for size in captured}
+    for wanted, found in zip(declared, actual, strict=True):
+        match_dims(wanted, found, sizes)
+    for wanted, found, place in zip(declared, actual, places, strict=True):
+        unify(substitute_type(wanted, sizes), found, span, place)
+    try:
+        require_bounds({size: value for size, value in sizes.items() if size not in captured}, owner)
+    except ValueError as error:
+        raise TypeInferenceError(str(error), node=str(span or "")) from error
+    return sizes
+
+
+def require_bounds(sizes: Mapping[Expr, Expr], owner: str) -> None:
+    """Require the values of dimensions to be within the dimensions' bounds. `owner` names the function that declares them. Raises
+    ValueError."""
+    for size, value in sizes.items():
+        assert isinstance(size, SizeVar)
+        what = f"dimension {size.name} of {owner}"
+        if size.lower > 0:
+            require(arith.at_least(value, size.lower, what))
+        if size.upper is not None:
+            require(arith.at_most(value, unwrap(substitute(wrap(size.upper), sizes)), what))
 
 
 def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
@@ -129,9 +195,10 @@ def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
 
 def upper_bound(dim: Dim) -> Dim | None:
     """Return an inclusive upper bound of a dimension in terms of non-existential dimensions, or None."""
-    if isinstance(dim, SizeVar) and dim.existential:
-        return None if dim.upper is None else upper_bound(dim.upper)
-    return dim
+    found: Dim | None = dim
+    while isinstance(found, SizeVar) and found.existential:
+        found = found.upper
+    return found
 
 
 def _join_dims(a: Dim, b: Dim) -> Dim:

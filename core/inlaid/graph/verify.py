@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from inlaid import arith
 from inlaid.errors import TypeInferenceError, VerifyError, suggestion
-from inlaid.graph.attrs import attr_vars, sizes_in
+from inlaid.graph.attrs import attr_vars, shown_sizes, sizes_in
 from inlaid.graph.ir import (
     Call,
     Constant,
@@ -49,8 +49,9 @@ def verify(unit: Module | Function) -> None:
 
 
 def verify_model(module: Module) -> None:
-    """Raise `VerifyError` unless a module can be compiled: it is well formed, and its entry point `main` is a function whose
-    parameters have different names and whose result contains no functions."""
+    """Raise `VerifyError` unless a module can be compiled: it is well formed, its entry point `main` is a function whose parameters
+    have different names and whose result contains no functions, and each symbolic dimension in a function's type is an extent of a
+    parameter, so that a call determines it."""
     functions = module.functions
     main = functions.get("main") if isinstance(functions, Mapping) else None
     if not isinstance(main, Function):
@@ -64,6 +65,8 @@ def verify_model(module: Module) -> None:
         if not isinstance(target, Function):
             raise VerifyError(f"@{name} must be a Function, got {type(target).__name__}", remedy="make it with inlaid.function")
     verify(module)
+    for name, target in functions.items():
+        _check_sizes(name, target)
     names_of = [param.name for param in main.params]
     for name in names_of:
         if names_of.count(name) > 1:
@@ -74,6 +77,28 @@ def verify_model(module: Module) -> None:
             )
     if isinstance(main.type, FunctionType) and _holds_function(main.type.result):
         raise VerifyError(f"in @main: the result must contain no function, got {main.type.result!r}", remedy="return a call of it")
+
+
+def _check_sizes(name: str, target: Function) -> None:
+    """Raise `VerifyError` for a symbolic dimension in a function's type that a call does not determine."""
+    assert isinstance(target.type, FunctionType)
+    params = [param.type for param in target.params]
+    result = target.type.result
+    declared = [*params, result] if result != target.body.type else params
+    # Tensors inside of sequences and optionals may have any sizes.
+    shapes = [part.shape for type_ in declared for part in _parts(type_) if isinstance(part, TensorType)]
+    for size in sizes_in(tuple(shapes)):
+        if not size.existential and size not in shown_sizes(*params):
+            raise VerifyError(
+                f"in @{name}: the dimension {size!r} must be an extent of a parameter, so that each call determines it; got "
+                f"{target.type!r}",
+                remedy=f"declare a parameter whose shape has the extent {size!r}, or make {size!r} an integer",
+            )
+
+
+def _parts(type_: Type) -> tuple[Type, ...]:
+    """Flatten a tuple type."""
+    return tuple(part for field in type_.fields for part in _parts(field)) if isinstance(type_, TupleType) else (type_,)
 
 
 def _holds_function(type_: Type) -> bool:

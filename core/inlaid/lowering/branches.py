@@ -45,20 +45,21 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
 
 def versions_of(
     source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr], branches: bool
-) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-    """Yield the versions of a kernel that may run at a call: the version's number, and the predicates under which it is the first
-    version whose condition holds. `names` maps the kernel's dimensions to the region's. If `branches` is false, only versions with
-    a statically proved condition are used."""
+) -> Iterator[tuple[int, tuple[Predicate, ...], tuple[arith.Expr, ...]]]:
+    """Yield the versions of a kernel that may run at a call: the version's number, the predicates under which it is the first
+    version whose condition holds, and the same condition over the kernel's dimensions. `names` maps the kernel's dimensions to the
+    region's. If `branches` is false, only versions with a statically proved condition are used."""
     others: tuple[Predicate, ...] = ()
+    failed: tuple[arith.Expr, ...] = ()
     for number, version in enumerate(() if source.defines else offer.versions):
         condition = arith.substitute(version.condition, names)
-        if arith.prove(arith.logical_not(condition)):
-            continue
-        if arith.prove(condition):
-            yield number, others
-            return
-        if not branches:
-            continue
-        yield number, (*others, Predicate(condition))
-        others = (*others, Predicate(condition, False))
-    yield len(offer.versions), others
+        if not arith.prove(arith.logical_not(condition)):
+            if arith.prove(condition):
+                yield number, others, (*failed, version.condition)
+                return
+            if not branches:
+                continue
+            yield number, (*others, Predicate(condition)), (*failed, version.condition)
+            others = (*others, Predicate(condition, False))
+        failed = (*failed, arith.logical_not(version.condition))
+    yield len(offer.versions), others, failed

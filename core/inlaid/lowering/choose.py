@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inlaid.arith import Constraint
 from inlaid.artifact import ALIGNMENT
 from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
@@ -42,12 +43,14 @@ _ROW_MAJOR = (Option((ROW_MAJOR,)),)
 class RegionSource:
     """A region to lower: a closed function whose body consists of calls (of operators and fused functions), constants, tuples and
     branches. `exchange(result, parameter)` returns whether a result may reuse a parameter's buffer, for targets that update in
-    place. `supports` returns whether the target supports an operator call."""
+    place. `supports` returns whether the target supports an operator call. `conditions` are the preconditions of the region's
+    operators that are not proved; the region checks those on sizes that it computes."""
 
     name: str
     function: graph.Function
     exchange: Exchange = lambda result, param: True
     supports: Supports = supports_all
+    conditions: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True)

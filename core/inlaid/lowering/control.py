@@ -58,7 +58,7 @@ def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: Regi
     return RegionLoop(
         name,
         body,
-        signature_of(function, (), frozenset(needed)),
+        signature_of(function, (), arith.free_vars(size).union(needed)),
         trip_count=loop.trip_count is not None,
         condition=loop.condition is not None,
         may_stop=_may_stop(loop),

@@ -251,7 +251,7 @@ class _Emitter:
         nodes = source_nodes(call, decision.body)
         work = arith.unwrap(arith.substitute(arith.wrap(self._work(decision.program, source)), names))
         able = self._context.capabilities
-        for version, predicates in versions_of(source, offer, names, able.branches or able.threads is not None):
+        for version, predicates, assumed in versions_of(source, offer, names, able.branches or able.threads is not None):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
             number = self._kernel(
                 key,
@@ -263,7 +263,7 @@ class _Emitter:
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
             spare = [buffers.add(Planned(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
             when = (*buffers.predicates, *predicates)
-            self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when, work))
+            self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when, work, assumed=assumed))
         return tuple(results)
 
     def _finished(self, key: Any, offer: Offer, version: int, source: ir.LoopProgram) -> ir.LoopProgram:

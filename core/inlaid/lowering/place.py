@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
 from inlaid import arith
+from inlaid.arith import Constraint, Dim
 from inlaid.artifact import Signature
 from inlaid.graph import ir as graph
 from inlaid.lowering.arrange import arrange
@@ -11,14 +14,20 @@ from inlaid.lowering.emit import Emission
 from inlaid.lowering.planned import Emitted
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.plugins.contract import StaticMemory
+from inlaid.records import replace
 from inlaid.tensor.region import KernelCall, KernelSchedule, RegionBuffer, RegionProgram
-from inlaid.types import ROW_MAJOR
+from inlaid.types import ROW_MAJOR, type_vars
 
 
 def place(
-    name: str, function: graph.Function, emission: Emission, schedules: tuple[KernelSchedule, ...], memory: StaticMemory | None
+    name: str,
+    function: graph.Function,
+    emission: Emission,
+    schedules: tuple[KernelSchedule, ...],
+    memory: StaticMemory | None,
+    conditions: Sequence[Constraint] = (),
 ) -> RegionProgram:
-    """Order calls, assign arena offsets, and build the region program."""
+    """Order calls, assign arena offsets, attach `conditions` to the calls that define their sizes, and build the region program."""
     sizes = [bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes) for buffer in emission.buffers]
     roots = {
         number: Root(buffer.storage, size)
@@ -28,6 +37,7 @@ def place(
     inside = [ByteRange(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
     arrangement = arrange(emission.kernels, emission.calls, inside, roots, memory)
     region = arrangement.region
+    calls = with_checks(region.calls, conditions, _visible_sizes(function))
 
     def placed(buffer: Emitted) -> RegionBuffer:
         window = region.windows.get(buffer.root)
@@ -40,9 +50,9 @@ def place(
     return RegionProgram(
         name,
         region.kernels,
-        region.calls,
+        calls,
         tuple(map(placed, emission.buffers)),
-        _signature(function, region.calls),
+        _signature(function, calls, (arrangement.size, *arrangement.offsets.values())),
         emission.weights,
         arrangement.size,
         arrangement.fast,
@@ -51,10 +61,33 @@ def place(
     )
 
 
-def _signature(function: graph.Function, calls: tuple[KernelCall, ...]) -> Signature:
-    """Build the signature of the region. Each dimension that its calls read is an argument or defined by an earlier call."""
+def with_checks(
+    calls: tuple[KernelCall, ...], conditions: Sequence[Constraint], visible: Set[arith.Expr]
+) -> tuple[KernelCall, ...]:
+    """Attach each condition on sizes that the calls define to the call that defines the last of them. The caller checks the
+    conditions that read only sizes in `visible`. A condition on other sizes is dropped: a rewrite removed the call that defines
+    them, and no kernel reads them."""
+    definers: dict[arith.Expr, int] = {size: number for number, call in enumerate(calls) for size in call.defines}
+    checks: dict[int, list[Constraint]] = {}
+    for condition in conditions:
+        numbers = [definers[size] for size in condition.sizes if size in definers]
+        if numbers and all(size in definers or size in visible for size in condition.sizes):
+            checks.setdefault(max(numbers), []).append(condition)
+    return tuple(replace(call, checks=tuple(checks.get(number, ()))) for number, call in enumerate(calls)) if checks else calls
+
+
+def _visible_sizes(function: graph.Function) -> frozenset[arith.Expr]:
+    """Return the sizes in the types of a region's parameters. The caller knows them."""
+    return frozenset().union(*(type_vars(param.type) for param in function.params))
+
+
+def _signature(function: graph.Function, calls: tuple[KernelCall, ...], arena: tuple[Dim, ...]) -> Signature:
+    """Build the signature of the region. Each dimension that its calls read is an argument or defined by an earlier call, and so is
+    each that the expressions of the arena read: the bound of an input's existential size is not among the input's sizes."""
     defined = [size for call in calls for size in call.defines]
     read = [size for call in calls for size in call.sizes]
+    read += [dim for dim in arena if isinstance(dim, arith.Expr)]
     read += [item.condition for call in calls for item in call.predicates if isinstance(item.condition, arith.Expr)]
-    needed = frozenset().union(*map(arith.free_vars, read))
+    checked = [check.sizes for call in calls for check in call.checks]
+    needed = frozenset().union(*map(arith.free_vars, read), *checked)
     return signature_of(function, defined, needed)

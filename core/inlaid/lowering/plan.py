@@ -16,6 +16,7 @@ from inlaid.artifact.touched import lifetimes, read_by, renumbered
 from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
+from inlaid.graph.scope_conditions import held_constraints
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.aliases import Aliases, with_aliases
@@ -179,6 +180,7 @@ class _Builder:
         self.work = work
         self.closures: dict[tuple[int, bool], str] = {}
         self.captures = self._captures()
+        self.constraints = held_constraints(scopes)
 
     def _captures(self) -> dict[int, dict[int, ir.Expr]]:
         """Collect, by id of each scope, the outer expressions that the scope and its nested scopes read."""
@@ -319,6 +321,7 @@ class _ScopePlan:
             tuple(renumbered(item, place) for item in self.instructions) if arriving else tuple(self.instructions),
             arenas.pop("", 0),
             arenas,
+            self.builder.constraints.get(self.scope, ()),
         )
 
     def _add(self, value: Value) -> int:

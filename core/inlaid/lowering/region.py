@@ -38,7 +38,7 @@ def lower_region(
     decisions = choose(source, rules, context, known)
     scheduled = schedules(decisions, known, context.capabilities)
     emission = emit(source.function, decisions, context, known, finish, progress, watch, begin)
-    return place(source.name, source.function, emission, scheduled, context.capabilities.memory)
+    return place(source.name, source.function, emission, scheduled, context.capabilities.memory, source.conditions)
 
 
 def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:

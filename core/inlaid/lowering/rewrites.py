@@ -11,6 +11,7 @@ from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.lowering.wide_products import wide_products
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
+from inlaid.passes.group_concats import group_concats
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
 from inlaid.passes.rounded_floats import rounded_floats
@@ -32,6 +33,7 @@ def rewrites(
     vectors = able.vector_bits > 0 and able.threads is None
     return (
         FunctionPass("dissolve", dissolve),
+        FunctionPass("group_concats", partial(group_concats, supports=supports)),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
 from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
-from inlaid.graph.conditions import conditions_of
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.types import type_vars
@@ -44,10 +43,10 @@ def signature_of(
     return Signature(inputs, outputs, tuple(dims.values()))
 
 
-def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable[graph.Call]) -> Artifact:
-    """Add the size constraints of a region's operator calls to its artifact. The signature gains the dimensions that the
-    constraints read and that occur only in parameter types. Constraints on dimensions that an operator or a nested loop computes
-    are left to that operator or loop."""
+def constrained(artifact: Artifact, params: Iterable[graph.Var], conditions: Iterable[Constraint]) -> Artifact:
+    """Add size constraints of a region's operator calls to its artifact and to the artifact's variants, after those that the code
+    checks itself. The signature gains the dimensions that the constraints read and that occur only in parameter types. Constraints
+    on dimensions that an operator or a nested loop computes are left to that operator or loop."""
     signature = artifact.signature
     dims = {source.name: source for source in signature.dims}
     shown: dict[str, DimSource] = {}
@@ -56,18 +55,24 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable
             if isinstance(dim, arith.SizeVar):
                 shown.setdefault(dim.name, DimSource(dim.name, number, axis))
     for size in sorted(frozenset().union(*(type_vars(param.type) for param in params)), key=repr):
-        if isinstance(size, arith.SizeVar) and not size.existential:
+        if isinstance(size, arith.SizeVar):
             shown.setdefault(size.name, DimSource(size.name))
-    kept = []
-    for constraint in conditions_of(calls):
-        read = arith.free_vars(constraint.condition) | arith.free_vars(constraint.value)
-        sizes = sorted((size for size in read if isinstance(size, arith.SizeVar)), key=repr)
-        if all(size.name in dims or size.name in shown for size in sizes):
+    known = {constraint.condition for constraint in artifact.constraints}
+    added = []
+    for constraint in conditions:
+        sizes = sorted((size for size in constraint.sizes if isinstance(size, arith.SizeVar)), key=repr)
+        if constraint.condition not in known and all(size.name in dims or size.name in shown for size in sizes):
             for size in sizes:
                 dims.setdefault(size.name, shown.get(size.name) or dims[size.name])
-            kept.append(constraint)
+            added.append(constraint)
+    if not added:
+        return artifact
     signature = replace(signature, dims=tuple(dims.values()))
-    return replace(artifact, signature=signature, constraints=(*artifact.constraints, *kept)) if kept else artifact
+    first, *variants = (
+        replace(version, signature=signature, constraints=(*version.constraints, *added))
+        for version in (artifact, *artifact.variants)
+    )
+    return replace(first, variants=tuple(variants))
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
@@ -78,15 +83,23 @@ def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
 def bounded(dim: Dim) -> Dim:
     """Return the upper bound of a dimension over its existential sizes. An existential size without a bound stays in the result:
     like any other size, it is defined by the region's inputs. Raises `CompileError` if no bound can be derived."""
-    if isinstance(dim, int):
-        return dim
     ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {}
-    for variable in arith.free_vars(dim):
-        if isinstance(variable, arith.SizeVar) and variable.existential:
-            bound = upper_bound(variable)
-            if bound is not None:
-                ranges[variable] = (arith.wrap(variable.lower), arith.wrap(bounded(bound)))
-    found = arith.limits(dim, ranges)
-    if found is None:
-        raise CompileError(f"extent {dim!r} must have an upper bound, so that its buffer can be allocated")
-    return arith.unwrap(found[1])
+
+    def greatest(dim: Dim) -> arith.Expr:
+        found = arith.limits(dim, ranges)
+        if found is None:
+            raise CompileError(f"extent {dim!r} must have an upper bound, so that its buffer can be allocated")
+        return found[1]
+
+    for node in arith.post_order(arith.wrap(dim), below=_bounds):
+        bound = upper_bound(node) if isinstance(node, arith.SizeVar) and node.existential else None
+        if bound is not None:
+            assert isinstance(node, arith.SizeVar)
+            ranges[node] = (arith.wrap(node.lower), greatest(bound))
+    return arith.unwrap(greatest(dim))
+
+
+def _bounds(node: arith.Expr) -> tuple[arith.Expr, ...]:
+    """Return the operands of a node, or the bound of an existential size."""
+    bound = upper_bound(node) if isinstance(node, arith.SizeVar) and node.existential else None
+    return node.operands if bound is None else (arith.wrap(bound),)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.artifact import Artifact, Signature
 from inlaid.errors import CompileError, Unsupported
@@ -133,6 +134,8 @@ def steps_of(
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
     program = StepProgram(name, signature_of(outside, tuple(defined)))  # type: ignore[arg-type]
     _Walk(program, rules, inside).run(function, outside)
+    # The bound of an input's existential size is not among the input's sizes, and the workspace may depend on it.
+    program.signature = signature_of(outside, tuple(defined), arith.free_vars(program.workspace))  # type: ignore[arg-type]
     return program
 
 

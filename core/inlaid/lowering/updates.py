@@ -46,6 +46,7 @@ class _Analysis:
         body = function.body
         self.results = [id(item) for item in (body.fields if isinstance(body, graph.Tuple) else (body,))]
         self.params = {id(param): number for number, param in enumerate(function.params)}
+        self.types = [param.type for param in function.params]
         self.exchange = exchange
         self.candidates: list[graph.Call] = []
         self.sources: dict[int, int | None] = {}
@@ -70,13 +71,15 @@ class _Analysis:
             self._add(expr, reads.get(id(expr), []), updates)
 
     def keeps_input(self, call: graph.Call, later: dict[int, bool]) -> bool:
-        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse.
-        `later` holds the answers for later candidates."""
+        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse: the
+        plan has one value for both, so their types are equal, even if the call updates a view of another shape. `later` holds the
+        answers for later candidates."""
         param = self.sources[id(call)]
         if param is None:
             return True
         if id(call) in self.results:
-            return self.results.count(id(call)) == 1 and self.exchange(self.results.index(id(call)), param)
+            once, alike = self.results.count(id(call)) == 1, call.type == self.types[param]
+            return once and alike and self.exchange(self.results.index(id(call)), param)
         match self.readers.get(id(call), []):
             case [graph.Call() as reader]:
                 return later.get(id(reader), False) and reader.args[0] is call

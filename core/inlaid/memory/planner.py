@@ -21,6 +21,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.artifact import ALIGNMENT
+from inlaid.errors import CompileError
 from inlaid.memory.stacks import stacked
 from inlaid.records import dataclass
 
@@ -29,6 +30,9 @@ _PROMOTIONS = 40
 
 _MANY = 2000
 """Number of buffers above which only the first two orders are tried, since each order then takes a fraction of a second."""
+
+_MOST_BITS = 60
+"""Number of bits of the sum of all sizes that is planned in 64-bit integers."""
 
 _Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -65,6 +69,8 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
 
     Symbolic sizes `c * f` with a common symbolic factor `f` are planned by their coefficients `c`; the result is scaled by `f`. If
     factors differ, `inlaid.memory.stacks` plans the buffers, and head starts are ignored.
+
+    Raises `CompileError` if the buffers together have 2^60 bytes or more for each unit of the symbolic factor.
     """
     offsets: list[Dim] = [0] * len(buffers)
     end: Dim = 0
@@ -72,6 +78,10 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
     if len(groups) > 1:
         return Arena(*_stacked(buffers, alignment))
     for unit, members in groups:
+        if sum(size for _, size in members).bit_length() > _MOST_BITS:
+            size = max(size for _, size in members)
+            largest = arith.unwrap(arith.mul(unit, size))
+            raise CompileError(f"expected buffers of less than 2^{_MOST_BITS} bytes in all, got one of {largest!r} bytes")
         sizes = np.array([size for _, size in members], np.int64)
         first = np.array([buffers[index].first for index, _ in members], np.int64)
         last = np.array([buffers[index].last for index, _ in members], np.int64)
@@ -93,7 +103,10 @@ def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ..
     ]
 
     def packed(sizes: Sequence[int]) -> Sequence[int]:
-        found: Sequence[int] = _pack(_Buffers(np.array(sizes, np.int64), first, last, {}))[0].tolist()
+        # Only the order of the offsets is used: sizes too large for 64 bits are planned in larger units.
+        excess = max(sum(sizes).bit_length() - _MOST_BITS, 0)
+        units = np.array([-(-size >> excess) for size in sizes], np.int64)
+        found: Sequence[int] = _pack(_Buffers(units, first, last, {}))[0].tolist()
         return found
 
     return stacked([_terms(buffer.size, alignment) for buffer in buffers], conflicts, packed)
@@ -186,10 +199,7 @@ def _split(size: Dim) -> tuple[int, arith.Expr]:
             stack.extend(node.operands)
         else:
             factors.append(node)
-    factor: arith.Expr = arith.ONE
-    for item in sorted(factors, key=repr):
-        factor = arith.mul(factor, item)
-    return coefficient, factor
+    return coefficient, arith.balanced(arith.mul, sorted(factors, key=repr)) if factors else arith.ONE
 
 
 def _pack(buffers: _Buffers) -> tuple[_Ints, int]:

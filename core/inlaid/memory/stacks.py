@@ -9,6 +9,7 @@ sizes, and memory is reused at all sizes, not only between sizes that are multip
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from inlaid import arith
 from inlaid.arith import Dim
@@ -39,10 +40,7 @@ class End:
 
     @property
     def expr(self) -> arith.Expr:
-        total = self.base
-        for term, factor in self.terms.items():
-            total = arith.add(total, arith.mul(term, factor))
-        return total
+        return arith.balanced(arith.add, [self.base, *(arith.mul(term, factor) for term, factor in self.terms.items())])
 
 
 def stacked(
@@ -54,12 +52,14 @@ def stacked(
     samples = _samples(sizes)
     found = []
     for sample in samples:
-        values = {term: arith.evaluate(term, sample) for size in sizes for term in size}
+        evaluated = arith.Evaluation(sample)
+        values = {term: evaluated(term) for size in sizes for term in size}
         places = pack([sum(factor * values[term] for term, factor in size.items()) for size in sizes])
         found.append(_stack(sizes, conflicts, places))
     ends = [[arith.evaluate(end, sample) for sample in samples] for _, end in found]
     best = [max(min(column), 1) for column in zip(*ends, strict=True)]
-    excess = [max(end / least for end, least in zip(row, best, strict=True)) for row in ends]
+    # Sizes of many dimensions exceed the range of floats.
+    excess = [max(Fraction(end, least) for end, least in zip(row, best, strict=True)) for row in ends]
     return found[excess.index(min(excess))]
 
 
@@ -70,20 +70,22 @@ def _stack(
     ends: list[End] = [End(arith.ZERO, {})] * len(sizes)
     offsets: list[Dim] = [0] * len(sizes)
     order = sorted(range(len(sizes)), key=lambda number: (places[number], number))
-    below: dict[int, set[int]] = {}
-    tops: set[int] = set()
-    for place, number in enumerate(order):
+    ranks = {number: rank for rank, number in enumerate(order)}
+    below: list[int] = []  # by rank, the ranks of all buffers below, as a bit mask
+    tops = 0
+    for rank, number in enumerate(order):
         direct: list[int] = []
-        under: set[int] = set()
-        for other in reversed(order[:place]):
-            if other in conflicts[number] and other not in under:
+        under = 0
+        for other in sorted((ranks[item] for item in conflicts[number] if ranks[item] < rank), reverse=True):
+            if not under >> other & 1:
                 direct.append(other)
-                under |= {other, *below[other]}
-        below[number] = under
-        tops = (tops - under) | {number}
-        start = _greatest([ends[other] for other in direct])
+                under |= below[other] | 1 << other
+        below.append(under)
+        tops = tops & ~under | 1 << rank
+        start = _greatest([ends[order[other]] for other in direct])
         offsets[number], ends[number] = arith.unwrap(start.expr), start.beyond(sizes[number])
-    return tuple(offsets), arith.unwrap(_greatest([ends[number] for number in sorted(tops)]).expr)
+    topmost = [number for number, rank in sorted(ranks.items()) if tops >> rank & 1]
+    return tuple(offsets), arith.unwrap(_greatest([ends[number] for number in topmost]).expr)
 
 
 def _greatest(ends: Sequence[End]) -> End:
@@ -94,10 +96,7 @@ def _greatest(ends: Sequence[End]) -> End:
             kept = [other for other in kept if not item.covers(other)] + [item]
     if len(kept) < 2:
         return kept[0] if kept else End(arith.ZERO, {})
-    found: arith.Expr = arith.ZERO
-    for item in kept:
-        found = item.expr if found == arith.ZERO else arith.maximum(found, item.expr)
-    return End(found, {})
+    return End(arith.balanced(arith.maximum, [item.expr for item in kept]), {})
 
 
 def _samples(sizes: Sequence[dict[arith.Expr, int]]) -> list[dict[arith.Expr, int]]:

@@ -222,14 +222,16 @@ def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
     of = common_dtype(*tensors)
     shape = list(tensors[0].shape)
     axis = check_axis(attrs.axis, len(shape))
+    extents = [arith.wrap(shape[axis])]
     for tensor in tensors[1:]:
         if tensor.rank != len(shape):
             raise ValueError(f"the operands must have one rank, got {len(shape)} and {tensor.rank}")
         for position, dim in enumerate(tensor.shape):
             if position == axis:
-                shape[axis] = simple(arith.add(shape[axis], dim))
+                extents.append(arith.wrap(dim))
             else:
                 shape[position] = require_equal(shape[position], dim, f"dimension {position} of an operand")
+    shape[axis] = simple(arith.balanced(arith.add, extents))
     return TensorType(tuple(shape), of)
 
 

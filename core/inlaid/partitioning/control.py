@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from inlaid.arith import Constraint, Dim
 from inlaid.graph import ir
-from inlaid.graph.conditions import conditions_of
+from inlaid.graph.loops import iterations
+from inlaid.graph.scope_conditions import conditions_in, held_constraints, weakened, with_added
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.transform import substitute
-from inlaid.partitioning.outline import Partitioned, call_by_name, region_operators
+from inlaid.partitioning.outline import Partitioned, call_by_name, region_conditions
 from inlaid.types import TensorType, TupleType, Type, type_vars
 
 _Known = dict[int, ir.Expr]
@@ -22,7 +24,8 @@ def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: C
     function that contains branches, and only regions of one target, is merged as well.
 
     A loop is not merged if it computes sizes: a state varies in shape, or a stacked output has a data-dependent length. A branch is
-    not merged if it computes sizes, or if its arms check sizes, since only the taken arm may check.
+    not merged if it computes sizes, or if its arms check sizes, since only the taken arm may check. The same holds for a loop whose
+    body checks sizes, unless its number of iterations is known before it runs.
     """
     guarded = {name for guard in partitioned.guards for name in (guard.region, *guard.regions)}
     mine = {name: target for name, target in partitioned.regions.items() if name not in guarded}
@@ -42,29 +45,34 @@ def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: C
 @dataclass
 class _Absorber:
     """Merges regions. `functions` are the functions of the module; `regions` maps the regions that can be merged to their targets;
-    `merged` maps the name of a merged region to the region that contains it."""
+    `merged` maps the name of a merged region to the region that contains it. `held` has the constraints of each scope,
+    `added` those that merged loops add to it."""
 
     functions: dict[str, ir.Function]
     regions: dict[str, int]
     loops: frozenset[int]
     branches: frozenset[int]
     merged: dict[str, str] = field(default_factory=dict)
+    held: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
+    added: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
 
     def absorbed(self, function: ir.Function) -> ir.Function:
         """Replace loops and branches of a function by calls of merged regions."""
         scopes = analyse(function)
         scope = scopes.body(function)
+        self.held.update(held_constraints(scopes))
         if names := self._whole(scope, scopes):
             given = _read([scope], scopes)
             region = self._region(names, given, lambda known, _: self._inlined(scope, scopes, known), given)
             body = region if isinstance(function.body.type, TupleType) else ir.tuple_item(region, 0)
-            return ir.Function(function.type, function.span, function.params, body, function.attrs)
+            return replace(function, body=body)
         calls = self._found(scope, scopes)
         done: _Known = {}
         for expr in ir.post_order(function):
             call = calls.get(id(expr))
             if call is None:
-                done[id(expr)] = ir.rebuild(expr, tuple(done[id(child)] for child in ir.children(expr)))
+                new = ir.rebuild(expr, tuple(done[id(child)] for child in ir.children(expr)))
+                done[id(expr)] = with_added(expr, new, scopes, self.added)
             else:
                 args = tuple(done[id(arg)] for arg in call.args)
                 found = ir.Call(call.type, call.span, call.callee, args, call.attrs)
@@ -78,7 +86,7 @@ class _Absorber:
         regions are already one."""
         if not any(isinstance(expr, ir.If) for expr in scope.order):
             return []
-        names = self._names(scope, scopes)
+        names = self._names(scope, scopes, conditions_in(scope, self.held))
         tensors = all(map(_is_tensor, (*_types(scope.result), *(item.type for item in _read([scope], scopes)))))
         return names if names and tensors and self.regions[names[0]] in self.branches else []
 
@@ -107,15 +115,20 @@ class _Absorber:
         if not isinstance(body, ir.Function) or scopes.uses[id(body)] != 1:
             return None
         scope = scopes.body(body)
-        names = self._names(scope, scopes)
+        home = scopes.of[id(loop)]
+        names = self._names(scope, scopes, conditions_in(home, self.held))
         able = self.loops & self.branches if any(isinstance(expr, ir.If) for expr in scope.order) else self.loops
         if not names or self.regions[names[0]] not in able:
             return None
         controls = [item for item in (loop.trip_count, loop.condition) if item is not None]
         fixed = [*controls, *loop.state, *loop.scanned]
         captured = [item for item in _read([scope], scopes) if not any(item is param for param in body.params)]
-        if not _sizes_known(loop, body, [*fixed, *captured]):
+        count = iterations(body, loop.scanned, loop.trip_count, loop.condition)
+        constraints = self.held.get(scope, ())
+        if not _sizes_known(loop, body, [*fixed, *captured], count) or (constraints and count is None):
             return None
+        if count is not None:
+            self.added[home] = (*self.added.get(home, ()), *weakened(constraints, count))
 
         def whole(known: _Known, params: Sequence[ir.Var]) -> ir.Expr:
             return ir.rebuild(loop, (ir.function(body.params, self._inlined(scope, scopes, known)), *params[: len(fixed)]))
@@ -124,7 +137,7 @@ class _Absorber:
 
     def _branch(self, choice: ir.If, scopes: Scopes) -> ir.Call | None:
         """Merge a branch into a region and return its call; None if impossible."""
-        names = self._chosen(choice, scopes)
+        names = self._chosen(choice, scopes, conditions_in(scopes.of[id(choice)], self.held))
         if not names or len({self.regions[name] for name in names}) > 1 or self.regions[names[0]] not in self.branches:
             return None
         arms = scopes.branches(choice)
@@ -155,17 +168,18 @@ class _Absorber:
         self.functions[name] = ir.function(params, ir.tuple_(_items(body)), self.functions[name].attrs)
         return call_by_name(name, self.functions[name], given)
 
-    def _names(self, scope: Scope, scopes: Scopes, arm: bool = False) -> list[str] | None:
-        """Return the regions, of one target, that make up a scope; None if the scope contains anything else."""
+    def _names(self, scope: Scope, scopes: Scopes, known: frozenset[Dim], arm: bool = False) -> list[str] | None:
+        """Return the regions, of one target, that make up a scope; None if the scope contains anything else. `known` are the
+        conditions that hold where the merged region is called."""
         names: list[str] = []
         for expr in scope.order:
             match expr:
                 case ir.Tuple() | ir.TupleItem():
                     continue
-                case ir.Call(callee=ir.GlobalVar(name=name)) if self._suits(name, arm):
+                case ir.Call(callee=ir.GlobalVar(name=name)) if self._suits(name, known if arm else None):
                     names.append(name)
                 case ir.If():
-                    found = self._chosen(expr, scopes)
+                    found = self._chosen(expr, scopes, known)
                     if found is None:
                         return None
                     names += found
@@ -173,18 +187,20 @@ class _Absorber:
                     return None
         return names if len({self.regions[name] for name in names}) <= 1 else None
 
-    def _chosen(self, choice: ir.If, scopes: Scopes) -> list[str] | None:
+    def _chosen(self, choice: ir.If, scopes: Scopes, known: frozenset[Dim]) -> list[str] | None:
         """Return the regions that make up the arms of a branch; None if the branch cannot be merged."""
+        if any(item.condition not in known for arm in scopes.branches(choice) for item in self.held.get(arm, ())):
+            return None
         if isinstance(choice.condition, ir.Constant) or ir.introduced_sizes(choice) or not all(map(_is_tensor, _types(choice))):
             return None
-        found = [self._names(arm, scopes, arm=True) for arm in scopes.branches(choice)]
+        found = [self._names(arm, scopes, known, arm=True) for arm in scopes.branches(choice)]
         return None if None in found else [name for names in found for name in names or ()]
 
-    def _suits(self, name: str, arm: bool) -> bool:
-        """Test whether a region can be merged: it computes no sizes and, in an arm, checks no sizes."""
+    def _suits(self, name: str, known: frozenset[Dim] | None) -> bool:
+        """Test whether a region can be merged: it computes no sizes and, in an arm, checks no sizes besides `known` conditions."""
         if name not in self.regions or any(map(ir.introduced_sizes, ir.post_order(self.functions[name].body))):
             return False
-        return not arm or not conditions_of(region_operators(self.functions[name]))
+        return known is None or all(item.condition in known for item in region_conditions(self.functions[name]))
 
     def _inlined(self, scope: Scope, scopes: Scopes, done: _Known) -> ir.Expr:
         """Return the result of a scope with the calls of regions inlined. `done` has the expressions known so far."""
@@ -226,23 +242,26 @@ def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
     return list(found.values())
 
 
-def _sizes_known(loop: ir.Loop, body: ir.Function, given: Sequence[ir.Expr]) -> bool:
-    """Test whether all values of a loop are tensors whose sizes are determined by the loop's inputs."""
+def _sizes_known(loop: ir.Loop, body: ir.Function, given: Sequence[ir.Expr], count: Dim | None) -> bool:
+    """Test whether all values of a loop are tensors whose sizes are determined by the loop's inputs. `count` is the number of
+    iterations if sizes determine it: stacked outputs must have so many rows."""
     assert isinstance(loop.type, TupleType) and isinstance(body.body.type, TupleType)
     results = loop.type.fields
     if not results or not all(_is_tensor(type_) for type_ in (*(item.type for item in given), *results)):
         return False
-    count = len(loop.state)
     states = tuple(item.type for item in loop.state)
-    if not states == results[:count] == body.body.type.fields[1 : 1 + count]:
+    if not states == results[: len(states)] == body.body.type.fields[1 : 1 + len(states)]:
         return False
-    if states != tuple(param.type for param in body.params[1 : 1 + count]):
+    if states != tuple(param.type for param in body.params[1 : 1 + len(states)]):
         return False
     known = frozenset().union(*(type_vars(item.type) for item in given))
     if not frozenset().union(*map(type_vars, results)) <= known:
         return False
-    extents = {item.type.shape[0] for item in loop.scanned if isinstance(item.type, TensorType)}
-    return len(extents) <= 1
+    if any(isinstance(type_, TensorType) and type_.shape[0] != count for type_ in results[len(states) :]):
+        return False
+    scanned = [item.type for item in loop.scanned if isinstance(item.type, TensorType)]
+    slices = [TensorType(type_.shape[1:], type_.dtype) for type_ in scanned]
+    return len({type_.shape[0] for type_ in scanned}) <= 1 and slices == [param.type for param in body.params[1 + len(states) :]]
 
 
 def _is_tensor(type_: Type) -> bool:

@@ -11,19 +11,21 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 
 from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.errors import CompileError
 from inlaid.graph import ir
-from inlaid.graph.attrs import attr_vars
+from inlaid.graph.attrs import attr_vars, shown_sizes
+from inlaid.graph.loops import iterations
 from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.scope_conditions import conditions_of, constraints_of, weakened
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlaid.partitioning.compose import Composed, compose, dissolve
 from inlaid.partitioning.place import by_priority, check_complete
 from inlaid.plugins import Accept, AcceptIf, Target
-from inlaid.records import dataclass, field
-from inlaid.types import FunctionType, TensorType, TupleType, type_vars
+from inlaid.records import dataclass, field, replace
+from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
 
 REGION_TARGET = "target"
 """Attribute of a region's function that names its target."""
@@ -100,7 +102,7 @@ def _cut(
     outline = _Outline(compose(function, claims), candidates, regions)
     body = outline.run()
     if body is not function.body:
-        function = ir.Function(function.type, function.span, function.params, body, function.attrs)
+        function = replace(function, body=body)
     return function, Placement(name, annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
 
 
@@ -251,7 +253,7 @@ class _Outline:
                 for expr in unit.members:
                     self._control(expr)
             else:
-                self._region(unit)
+                self._region(unit, scope)
         return self._with_bindings(scope, self._mapped(scope.result))
 
     def _with_bindings(self, scope: Scope, result: ir.Expr) -> ir.Expr:
@@ -301,7 +303,7 @@ class _Outline:
             case _:
                 raise CompileError(f"cannot partition {expr!r}", node=str(expr.span or ""))
 
-    def _region(self, unit: _Unit) -> None:
+    def _region(self, unit: _Unit, scope: Scope) -> None:
         inside = {id(member) for member in unit.members}
         inner: dict[int, ir.Expr] = {}
         params: dict[int, ir.Var] = {}
@@ -321,10 +323,17 @@ class _Outline:
                         params[id(outer)] = ir.var(f"p{len(params)}", expr.type, span=expr.span)
                         args.append(outer)
                     inner[id(expr)] = params[id(outer)]
-        self._emit(unit, self._results(unit, inside), inner, list(params.values()), args)
+        results = _with_witnesses(unit, self._results(unit, inside))
+        self._emit(unit, results, inner, list(params.values()), args, scope)
 
     def _emit(
-        self, unit: _Unit, results: list[_Result], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]
+        self,
+        unit: _Unit,
+        results: list[_Result],
+        inner: dict[int, ir.Expr],
+        params: list[ir.Var],
+        args: list[ir.Expr],
+        scope: Scope,
     ) -> None:
         """Add a region's function, and replace the members' values by its results."""
         target = self.candidates[unit.target].target
@@ -337,18 +346,19 @@ class _Outline:
         for source in self._unshown(body, params, self.candidates[unit.target]):
             params.append(ir.var(f"p{len(params)}", source.type, span=source.span))
             args.append(source)
-        function = ir.function(params, body, ((REGION_TARGET, str(target)),))
+        constraints = _constraints_on_computed_sizes(scope, unit, params)
+        function = ir.function(params, body, ((REGION_TARGET, str(target)),), constraints=constraints)
         self.regions.functions[name] = function
         self.regions.targets[name] = unit.target
         self.homes.update((id(self.claims[id(member)]), name) for member in unit.members)
         call: ir.Expr = call_by_name(name, function, args)
-        constraints = [
+        conditions = [
             verdict.constraint
             for verdict in (self.claims[id(member)].verdict for member in unit.members)
             if isinstance(verdict, AcceptIf)
         ]
-        if constraints:
-            call = self._guarded(call, name, functools.reduce(arith.logical_and, constraints), args)
+        if conditions:
+            call = self._guarded(call, name, functools.reduce(arith.logical_and, conditions), args)
         position = 0
         for member, indices, readers in ((result.member, result.items, result.readers) for result in results):
             count = 1 if indices is None else len(indices)
@@ -364,14 +374,14 @@ class _Outline:
         """Return parameters of the function that a region needs as further inputs. Their shapes determine sizes that attributes in
         the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
         read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
-        missing = read - _shown(params)
+        missing = read - shown_sizes(*(param.type for param in params))
         found: list[ir.Var] = []
         for param in self.function.params:
             if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:
                 continue
-            if missing & _shown([param]):
+            if missing & shown_sizes(param.type):
                 found.append(param)
-                missing -= _shown([param])
+                missing -= shown_sizes(param.type)
         return found
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
@@ -454,10 +464,43 @@ class _Outline:
         return order
 
 
-def _shown(params: Sequence[ir.Var]) -> frozenset[arith.Expr]:
-    """Return the symbolic sizes that are extents of the parameters."""
-    shapes = (param.type.shape for param in params if isinstance(param.type, TensorType))
-    return frozenset(dim for shape in shapes for dim in shape if isinstance(dim, arith.SizeVar))
+def _constraints_on_computed_sizes(scope: Scope | None, unit: _Unit, params: Sequence[ir.Var]) -> tuple[Constraint, ...]:
+    """Return the constraints of the scope and its enclosing scopes that a region must check itself, since it computes sizes in
+    them, and knows the others from its parameters."""
+    computed = frozenset().union(*map(ir.introduced_sizes, unit.members))
+    known = computed.union(*(type_vars(param.type) for param in params))
+    found: dict[Dim, Constraint] = {}
+    while scope is not None and computed:
+        for item in constraints_of(scope):
+            if item.sizes <= known and not computed.isdisjoint(item.sizes):
+                found.setdefault(item.condition, item)
+        scope = scope.parent
+    return tuple(found.values())
+
+
+def _with_witnesses(unit: _Unit, results: list[_Result]) -> list[_Result]:
+    """Add results that show the existential sizes which occur in the results, but are not an extent of any. Readers of the results
+    need these sizes, and the plan takes sizes from shapes."""
+    types = [type_ for result in results for type_ in _result_types(result)]
+    hidden = (
+        frozenset().union(*map(type_vars, types)).difference(*(type_.shape for type_ in types if isinstance(type_, TensorType)))
+    )
+    found = {id(result.member): result for result in results}
+    for member in unit.members if any(map(ir.existential, hidden)) else ():
+        fields = member.type.fields if isinstance(member.type, TupleType) else (member.type,)
+        for size in sorted(hidden & ir.introduced_sizes(member), key=repr):
+            index = next((n for n, field in enumerate(fields) if isinstance(field, TensorType) and size in field.shape), None)
+            if index is None:
+                continue  # a composite hides the size
+            result = found.get(id(member), _Result(member, () if isinstance(member.type, TupleType) else None))
+            items = result.items if result.items is None or index in result.items else (*result.items, index)
+            found[id(member)] = _Result(member, items, result.readers)
+    return list(found.values())
+
+
+def _result_types(result: _Result) -> tuple[Type, ...]:
+    type_ = result.member.type
+    return tuple(type_.fields[index] for index in result.items or ()) if isinstance(type_, TupleType) else (type_,)
 
 
 def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
@@ -481,6 +524,29 @@ def _copy(function: ir.Function) -> ir.Function:
     """Copy a function, with new parameters, and without the mark of a region."""
     params = tuple(ir.var(param.name, param.type, span=param.span) for param in function.params)
     return ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
+
+
+def region_conditions(function: ir.Function, args: Sequence[ir.Expr] = ()) -> tuple[Constraint, ...]:
+    """Return the conditions on sizes that the operators of a region state and that cannot be proved. `args` are the operands of the
+    region's call. Conditions of a loop's body hold only if the loop runs an iteration; if its number of iterations is not known
+    before it runs, they must always hold."""
+    scopes = analyse(dissolve(function))
+    known = {id(param): arg for param, arg in zip(function.params, args, strict=False) if isinstance(arg, ir.Constant)}
+    found: dict[Dim, Constraint] = {}
+    counts: dict[int, Dim | None] = {}
+    for scope in (scopes.root, *scopes.inner.values()):
+        for loop in (expr for expr in scope.order if isinstance(expr, ir.Loop)):
+            trips, going = (known.get(id(item), item) for item in (loop.trip_count, loop.condition))
+            counts[id(loop.body)] = iterations(loop.body, loop.scanned, trips, going)
+        conditions = conditions_of(expr for expr in scope.order if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
+        around: Scope | None = scope
+        while around is not None and conditions:
+            count = counts.get(id(around.owner))
+            conditions = conditions if count is None else weakened(conditions, count)
+            around = around.parent
+        for item in conditions:
+            found.setdefault(item.condition, item)
+    return tuple(found.values())
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:

@@ -7,18 +7,54 @@ loop keeps the expression outside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Mapping
 
-from inlaid.graph.ir import Expr, Function, Let, Loop, Tuple, TupleItem, Var, children, let, post_order, rebuild, var
+import numpy as np
+
+from inlaid.arith import Constraint, compare, free_vars, prove, unwrap
+from inlaid.graph.attrs import shown_sizes
+from inlaid.graph.ir import (
+    Call,
+    Expr,
+    Function,
+    Let,
+    Loop,
+    Tuple,
+    TupleItem,
+    Var,
+    call,
+    children,
+    constant,
+    existential,
+    if_,
+    introduced_sizes,
+    let,
+    post_order,
+    tuple_,
+    var,
+)
+from inlaid.graph.ir import function as make_function
+from inlaid.graph.ir import loop as make_loop
+from inlaid.graph.loops import iterations
+from inlaid.graph.operator import Operator
+from inlaid.graph.scope_conditions import conditions_in, conditions_of, held_constraints
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
-from inlaid.types import FunctionType
+from inlaid.graph.transform import transform_function
+from inlaid.ops.conversion import cast
+from inlaid.ops.elementwise import less, logical_and
+from inlaid.ops.plan import fail, fail_attrs
+from inlaid.ops.shape import reshape, sizes
+from inlaid.records import dataclass
+from inlaid.types import FunctionType, TensorType, TupleType
 
 
 def bind_invariants(function: Function) -> Function:
-    """Bind loop-invariant expressions by `Let`s around their loops. Returns the same object if there are none.
+    """Bind loop-invariant expressions by `Let`s around their loops. Returns the same object if nothing is invariant.
 
     Expressions inside a branch of the body stay there, since the branch may not be taken. A bound expression is computed even if
-    the loop runs no iteration.
+    the loop runs no iteration, unless it requires conditions on sizes that need not hold then: such a loop becomes a branch of an
+    `If`, whose other branch is a loop without iterations.
     """
     while True:
         found = _loops(analyse(function), function)
@@ -28,22 +64,50 @@ def bind_invariants(function: Function) -> Function:
         function = _bound(function, found)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Found:
-    """A loop, and the maximal invariant expressions of its body, in order."""
+    """A loop, and the maximal invariant expressions of its body, in order. If it is `guarded`, they must be computed only if the
+    loop runs an iteration: they may fail, or require sizes to satisfy `conditions`, which need not hold otherwise."""
 
     loop: Loop
-    invariants: list[Expr] = field(default_factory=list)
+    invariants: tuple[Expr, ...]
+    guarded: bool = False
+    conditions: tuple[Constraint, ...] = ()
 
 
 def _loops(scopes: Scopes, function: Function) -> list[_Found]:
     found = []
+    held = held_constraints(scopes)
     for expr in post_order(function):
         if isinstance(expr, Loop) and isinstance(expr.body, Function) and scopes.uses[id(expr.body)] == 1:
-            invariants = _invariants(expr.body, scopes)
-            if invariants:
-                found.append(_Found(expr, invariants))
+            item = _found(expr, expr.body, scopes, held)
+            if item.invariants or item.conditions:
+                found.append(item)
     return found
+
+
+def _found(loop: Loop, body: Function, scopes: Scopes, held: Mapping[Scope, tuple[Constraint, ...]]) -> _Found:
+    """Find the invariants of a loop, and decide whether they must be guarded. `held` are the constraints of scopes.
+
+    The constraints of the body are invariant, too. If data decides whether the loop runs, it is guarded even without other
+    invariants: the body then requires nothing of sizes, and can be in one region with the loop.
+    """
+    invariants = tuple(_invariants(body, scopes))
+    count, home = iterations(body, loop.scanned, loop.trip_count, loop.condition), scopes.body(body)
+    if count is not None and prove(compare(">=", count, 1)):
+        return _Found(loop, invariants)
+    known = conditions_in(scopes.of[id(loop)], held)
+    inside = (expr for expr in post_order(*invariants) if scopes.of.get(id(expr)) is home)
+    calls = [expr for expr in inside if isinstance(expr, Call) and isinstance(expr.callee, Operator)]
+    conditions = {item.condition: item for item in conditions_of(calls) if item.condition not in known}
+    if count is None:
+        own = shown_sizes(*(param.type for param in body.params)) - shown_sizes(
+            *(item.type for item in (*loop.state, *loop.scanned))
+        )
+        own = own.union(*map(introduced_sizes, post_order(body.body)))
+        conditions |= {item.condition: item for item in held.get(home, ()) if own.isdisjoint(item.sizes)}
+    fails = any(isinstance(call.callee, Operator) and call.callee.planned for call in calls)
+    return _Found(loop, invariants, bool(conditions) or fails, tuple(conditions.values()))
 
 
 def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
@@ -64,9 +128,11 @@ def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
 
 
 def _computes(expr: Expr) -> bool:
-    """Test whether evaluating an expression has a cost: it is neither a leaf nor a function."""
+    """Test whether evaluating an expression has a cost: it is neither a leaf nor a function, and does not just fail."""
     while isinstance(expr, TupleItem):
         expr = expr.tuple
+    if isinstance(expr, Call) and expr.callee is fail:
+        return False
     return not (is_leaf(expr) or isinstance(expr, (Function, Let)) or isinstance(expr.type, FunctionType))
 
 
@@ -75,15 +141,47 @@ def _bound(function: Function, found: list[_Found]) -> Function:
     around = {id(item.loop): item for item in found}
     names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in found for expr in item.invariants}
     values: dict[int, Expr] = {}
-    done: dict[int, Expr] = {}
-    for expr in post_order(function):
-        new = rebuild(expr, tuple(done[id(child)] for child in children(expr)))
-        if id(expr) in around:
-            for inner in reversed(around[id(expr)].invariants):
-                new = let(names[id(inner)], values[id(inner)], new, expr.span)
-        if id(expr) in names:
-            values[id(expr)], new = new, names[id(expr)]
-        done[id(expr)] = new
-    result = done[id(function)]
-    assert isinstance(result, Function)
-    return result
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if id(old) in around:
+            assert isinstance(new, Loop)
+            item, loop = around[id(old)], new
+            for inner in reversed(item.invariants):
+                new = let(names[id(inner)], values[id(inner)], new, old.span)
+            if item.guarded:
+                new = if_(_runs(loop), new, _without_iterations(loop), old.span, (item.conditions, ()))
+        if id(old) in names:
+            values[id(old)], new = new, names[id(old)]
+        return new
+
+    return transform_function(function, visit)
+
+
+def _runs(loop: Loop) -> Expr:
+    """Build the condition that a loop runs an iteration."""
+    requirements = [] if loop.condition is None else [loop.condition]
+    if loop.trip_count is not None:
+        requirements.append(less(constant(np.int64(0)), loop.trip_count))
+    if loop.scanned:
+        some = unwrap(compare("<", 0, loop.scanned[0].shape[0]))
+        requirements.append(cast(reshape(sizes(dims=(some,)), shape=()), dtype="bool"))
+    return functools.reduce(logical_and, requirements or [constant(True)])
+
+
+def _without_iterations(loop: Loop) -> Loop:
+    """Build a loop with the results of `loop` in the case that it runs no iteration."""
+    assert isinstance(loop.body, Function) and isinstance(loop.body.body.type, TupleType) and isinstance(loop.type, TupleType)
+    count = len(loop.state)
+    params = [var(param.name, param.type, span=param.span) for param in loop.body.params]
+    rows = [call(fail, (), fail_attrs("the loop runs no iteration", row)) for row in loop.body.body.type.fields[1 + count :]]
+    body = make_function(params, tuple_([constant(True), *params[1 : 1 + count], *rows]))
+    extents = [output.shape[0] for output in loop.type.fields[count:] if isinstance(output, TensorType)]
+    return make_loop(
+        body,
+        state=loop.state,
+        scanned=loop.scanned,
+        trip_count=loop.trip_count,
+        condition=loop.condition,
+        stacked_extent=next((dim for dim in extents if not any(map(existential, free_vars(dim)))), None),
+        span=loop.span,
+    )

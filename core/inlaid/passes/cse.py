@@ -84,8 +84,8 @@ def _key(expr: Expr, number_of: dict[int, int]) -> Any:
             return "tuple", parts
         case TupleItem(index=index):
             return "item", index, parts
-        case If() if not introduced_sizes(expr):
-            return "if", parts
+        case If(constraints=constraints) if not introduced_sizes(expr):
+            return "if", constraints, parts
     return "itself", id(expr)
 
 

@@ -7,6 +7,7 @@ paths between the two may be fused. So a group has one result, and no other valu
 * injective operators fuse into injective operators and reductions that follow;
 * reductions and complex operators absorb subsequent element-wise operators of the same shape (the epilogue);
 * convolutions absorb the padding of their data, which they copy to another layout anyway;
+* concatenations at symbolic positions fuse with each other while they have few operands, as in `group_concats`;
 * opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing.
 
 Each scope (a function's body, a branch) is fused separately: a value that an inner scope reads must be the result of a group.
@@ -21,6 +22,7 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, post_
 from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
+from inlaid.passes.group_concats import WIDEST, symbolic_parts
 from inlaid.types import TensorType
 
 PRIMITIVE = ("primitive", "fused")
@@ -99,6 +101,7 @@ class _Groups:
         self._post_dominators(leaving)
         self.root = list(range(len(self.nodes)))
         self.size = [1] * len(self.nodes)
+        self.parts = [symbolic_parts(node.expr) for node in self.nodes]
         self.anchored = [node.kind in _ANCHORS for node in self.nodes]
         for number, node in enumerate(self.nodes):
             if node.kind in _ANCHORS:
@@ -226,15 +229,16 @@ class _Groups:
         return node.expr.callee.elementwise
 
     def _join(self, number: int, members: list[int], target: int) -> bool:
-        """Merge the groups of `number`, `members` and `target` under the target's root; False if the result exceeds the limit."""
+        """Merge the groups of `number`, `members` and `target` under the target's root; False if the result exceeds a limit."""
         roots = {self.find(item) for item in (number, *members, target)}
         total = sum(self.size[root] for root in roots)
-        if total > self.limit:
+        parts = [self.parts[root] for root in roots if self.parts[root]]
+        if total > self.limit or (len(parts) > 1 and sum(parts) > WIDEST):
             return False
         final = self.find(target)
         for root in roots:
             self.root[root] = final
-        self.size[final] = total
+        self.size[final], self.parts[final] = total, sum(parts)
         return True
 
 

@@ -7,11 +7,14 @@ packages are reproducible, and the kernel cache is keyed by program text.
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 
 from inlaid import arith
 from inlaid.graph.attrs import attr_items, sizes_in, substitute_attrs
 from inlaid.graph.ir import Call, Expr, Function, If, Let, Loop, Tuple, TupleItem, Var, children, existential, post_order
 from inlaid.graph.operator import Operator
+from inlaid.graph.scope_conditions import substitute_constraints
 from inlaid.graph.unify import numbered_size
 from inlaid.types import substitute_type
 
@@ -21,9 +24,15 @@ def name_sizes(target: Function) -> Function:
     names = _names(target)
     if all(old.name == new.name for old, new in names.items() if isinstance(old, arith.SizeVar) and isinstance(new, arith.SizeVar)):
         return target
+    return substitute_sizes(target, names)
+
+
+def substitute_sizes(target: Function, values: Mapping[arith.Expr, arith.Expr]) -> Function:
+    """Replace symbolic sizes in all types and attributes of a function. Existential sizes that are not replaced keep
+    their bounds."""
     done: dict[int, Expr] = {}
     for expr in post_order(target):
-        done[id(expr)] = _renamed(expr, names, done)
+        done[id(expr)] = _renamed(expr, values, done)
     found = done[id(target)]
     assert isinstance(found, Function)
     return found
@@ -33,14 +42,19 @@ def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
     """Map each existential size to the size under its new name."""
     found: dict[arith.Expr, arith.Expr] = {}
 
-    def add(size: arith.SizeVar) -> None:
-        if existential(size) and size not in found:
-            upper = size.upper
-            if isinstance(upper, arith.Expr):
-                for inner in sizes_in(upper):
-                    add(inner)
-                upper = arith.unwrap(arith.substitute(upper, found))
-            found[size] = numbered_size(size, len(found), upper)
+    def unnamed(node: arith.Expr) -> tuple[arith.Expr, ...]:
+        if not isinstance(node, arith.SizeVar):
+            return node.operands
+        upper = node.upper
+        return (upper,) if isinstance(upper, arith.Expr) and existential(node) and node not in found else ()
+
+    def add(outer: arith.SizeVar) -> None:
+        for size in arith.post_order(outer, below=unnamed):
+            if isinstance(size, arith.SizeVar) and existential(size) and size not in found:
+                upper = size.upper
+                if isinstance(upper, arith.Expr):
+                    upper = arith.unwrap(arith.substitute(upper, found))
+                found[size] = numbered_size(size, len(found), upper)
 
     for expr in post_order(target):
         values = [expr.type] if not isinstance(expr, Function) else [param.type for param in expr.params]
@@ -52,7 +66,7 @@ def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
     return found
 
 
-def _renamed(expr: Expr, names: dict[arith.Expr, arith.Expr], done: dict[int, Expr]) -> Expr:
+def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], done: dict[int, Expr]) -> Expr:
     """Rebuild one expression over its renamed children, with renamed types."""
 
     def part(child: Expr) -> Expr:
@@ -65,7 +79,7 @@ def _renamed(expr: Expr, names: dict[arith.Expr, arith.Expr], done: dict[int, Ex
         assert isinstance(new, Var)
         return new
 
-    type_ = substitute_type(expr.type, names)
+    type_ = substitute_type(expr.type, dict(names))
     match expr:
         case Call(callee=Operator(), args=args, attrs=attrs):
             return dataclasses.replace(expr, type=type_, args=tuple(map(part, args)), attrs=substitute_attrs(attrs, names))
@@ -76,11 +90,17 @@ def _renamed(expr: Expr, names: dict[arith.Expr, arith.Expr], done: dict[int, Ex
             return dataclasses.replace(expr, type=type_, fields=tuple(map(part, fields)))
         case TupleItem(tuple=value):
             return dataclasses.replace(expr, type=type_, tuple=part(value))
-        case Function(params=params, body=body):
-            return dataclasses.replace(expr, type=type_, params=tuple(map(variable, params)), body=part(body))
-        case If():
+        case Function(params=params, body=body, constraints=held):
+            constraints = _constraints(held, names)
+            return dataclasses.replace(
+                expr, type=type_, params=tuple(map(variable, params)), body=part(body), constraints=constraints
+            )
+        case If(constraints=held):
             condition, then, otherwise = map(part, children(expr))
-            return dataclasses.replace(expr, type=type_, condition=condition, then=then, otherwise=otherwise)
+            constrained = _constraints(held[0], names), _constraints(held[1], names)
+            return dataclasses.replace(
+                expr, type=type_, condition=condition, then=then, otherwise=otherwise, constraints=constrained
+            )
         case Let(var=bound, value=value, body=body):
             return dataclasses.replace(expr, type=type_, var=variable(bound), value=part(value), body=part(body))
         case Loop(body=body, trip_count=trips, condition=going, state=state, scanned=scanned):
@@ -94,3 +114,17 @@ def _renamed(expr: Expr, names: dict[arith.Expr, arith.Expr], done: dict[int, Ex
                 scanned=tuple(map(part, scanned)),
             )
     return expr if type_ == expr.type else dataclasses.replace(expr, type=type_)
+
+
+def _constraints(held: tuple[arith.Constraint, ...], names: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Constraint, ...]:
+    """Rename the sizes in constraints and in their messages. Constraints on existential sizes that nothing computes any more are
+    dropped."""
+    if not held or not names:
+        return held
+    texts = {repr(old): repr(new) for old, new in names.items()}
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\?\w+", lambda found: texts.get(found[0], found[0]), text)
+
+    kept = substitute_constraints(tuple(item for item in held if names.keys() >= set(filter(existential, item.sizes))), names)
+    return tuple(dataclasses.replace(item, what=renamed(item.what), expected=renamed(item.expected)) for item in kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from inlaid.graph.normal import to_graph_form
+from inlaid.graph.scope_conditions import with_constraints
 from inlaid.ops.quantised import dequantize
 from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
 from inlaid.passes.cse import share_common
@@ -15,6 +16,10 @@ from inlaid.passes.manager import FunctionPass, ModulePass
 from inlaid.passes.name_sizes import name_sizes
 from inlaid.passes.simplify import simplify
 from inlaid.passes.simplify_inference import simplify_inference
+
+NAME_SIZES = FunctionPass("name_sizes", name_sizes)
+CONSTRAINTS = (NAME_SIZES, ModulePass("constraints", with_constraints))
+"""Keep the conditions on sizes that a model states. They run before any pass that may remove an expression that states one."""
 
 CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("graph_form", to_graph_form),
@@ -29,6 +34,6 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("early_take", early_take),
     FunctionPass("cse", share_common, ("graph_form",)),
     ModulePass("dead_code", remove_dead_code, ("graph_form",)),
-    FunctionPass("name_sizes", name_sizes),
+    NAME_SIZES,
 )
 """No pass here decomposes large operators. For target-dependent passes see `inlaid.passes.decompose` and `inlaid.partitioning`."""

@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, traits_of
+from inlaid.arith import Constraint
+from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, post_order, traits_of
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.scope_conditions import with_added
+from inlaid.graph.scopes import Scope, analyse
 from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import abs, mul
@@ -20,17 +23,32 @@ def simplify(function: Function) -> Function:
     """Remove operators that are no-ops or that cancel each other."""
     simpler = rewrite_expr(function, RULES)
     assert isinstance(simpler, Function)
-    return transform_function(simpler, _choose)
+    return transform_function(simpler, _Choices(simpler).visit)
 
 
-def _choose(old: Expr, new: Expr) -> Expr:
-    """Replace an `If` by its branch if the condition is constant or both branches are the same expression."""
-    if isinstance(new, If):
-        if isinstance(new.condition, Constant):
-            return new.then if new.condition.data else new.otherwise
-        if new.then is new.otherwise:
-            return new.then
-    return new
+class _Choices:
+    """Replaces an `If` by its branch if the condition is constant or both branches are the same expression. The constraints of a
+    branch that replaces its `If` must then hold in the scope of the `If`."""
+
+    def __init__(self, function: Function) -> None:
+        constrained = any(isinstance(expr, If) and any(expr.constraints) for expr in post_order(function))
+        self._scopes = analyse(function) if constrained else None
+        self._added: dict[Scope, tuple[Constraint, ...]] = {}
+
+    def visit(self, old: Expr, new: Expr) -> Expr:
+        """Return the replacement of an expression whose children are already replaced."""
+        if self._scopes is not None:
+            new = with_added(old, new, self._scopes, self._added)
+        if isinstance(new, If):
+            if isinstance(new.condition, Constant):
+                chosen = 0 if new.condition.data else 1
+                if self._scopes is not None:
+                    scope = self._scopes.of[id(old)]
+                    self._added[scope] = (*self._added.get(scope, ()), *new.constraints[chosen])
+                return (new.then, new.otherwise)[chosen]
+            if new.then is new.otherwise:
+                return new.then
+        return new
 
 
 def _the_same(found: Match) -> Expr | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from inlaid.errors import TypeInferenceError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, Function, Var, call, constant, function, var
 from inlaid.graph.operator import Operator
@@ -82,7 +83,11 @@ def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
     args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else known[id(arg)].result for arg in expr.args]
     expensive = expr.callee.traits.expensive or any(other is not None and other.expensive for other in sources)
     stored = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
-    return _Derived(first.source, first.byte, call(expr.callee, args, expr.attrs, expr.span), expensive, stored)
+    try:
+        result = call(expr.callee, args, expr.attrs, expr.span)
+    except TypeInferenceError:
+        return None  # a variable zero point of a constant, for example, has no more axes than the constant
+    return _Derived(first.source, first.byte, result, expensive, stored)
 
 
 def _itself(source: Expr) -> _Derived:

@@ -58,9 +58,12 @@ class Histogram:
         if not (math.isfinite(least) and math.isfinite(greatest)):
             raise ValueError("NaN or infinity")
         self.least, self.greatest = min(self.least, least), max(self.greatest, greatest)
-        self._widen(math.frexp(max(abs(least), abs(greatest)))[1])
-        # Bin widths are powers of two, so nothing is rounded.
+        magnitude = max(abs(least), abs(greatest))
+        if magnitude:
+            self._widen(math.frexp(magnitude)[1])
+        # Bin widths are powers of two, so nothing is rounded, except that a denormal may become zero.
         places = np.floor(flat * np.float32(BINS / 2 / self.reach)).astype(np.int32)
+        np.minimum(places, -1, out=places, where=flat < 0)
         counts = np.bincount(places + BINS // 2, minlength=BINS)
         zeros = flat.size - int(np.count_nonzero(flat))
         counts[BINS // 2] -= zeros

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -16,7 +16,7 @@ from inlaid.ops.elementwise import add, mul, sub
 from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.passes.decompose import decompose
 from inlaid.passes.manager import FunctionPass, PassManager
-from inlaid.passes.pipeline import CANONICAL
+from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
 from inlaid.quantization.agreement import Agreement
 from inlaid.quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
 from inlaid.quantization.histogram import unmasked
@@ -50,7 +50,7 @@ def quantize_module(
     without anything to quantise, for samples that do not fit the model, and for unknown names.
     """
     named = _names(module)
-    module = PassManager((*CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
+    module = PassManager((*CONSTRAINTS, *CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
     named |= _names(module)
     for name in settings.keep_float:
         if name not in named:
@@ -91,7 +91,8 @@ def quantize_module(
         tuple(_layer(expr, plan, scales, found[id(expr)], left) for expr in plan.order if id(expr) in layers),
         floats,
     )
-    return QuantizedModule({**module.functions, "main": made.main}, report)
+    quantized = replace(made.main, constraints=main.constraints)
+    return QuantizedModule({**module.functions, "main": quantized}, report)
 
 
 def _names(module: Module) -> set[str]:

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import ops
-from inlaid.artifact import Artifact
+from inlaid import arith, ops
+from inlaid.artifact import Artifact, TensorSpec
 from inlaid.errors import InlaidError, PackageError
 from inlaid.graph.interp import Interpreter
-from inlaid.graph.ir import Function
+from inlaid.graph.ir import Function, existential
 from inlaid.graph.parse import parse
 from inlaid.plugins import Loaded
-from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types
+from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types, spec_of
 from inlaid.runtime.host import HostRuntime
-from inlaid.types import TupleType, Type
+from inlaid.types import FunctionType, TupleType, Type
 
 
 class ReferenceRuntime(HostRuntime):
@@ -35,10 +35,22 @@ class ReferenceRuntime(HostRuntime):
             function = module[artifact.symbol]
         except (InlaidError, UnicodeDecodeError, KeyError, RecursionError) as error:
             raise PackageError(f"region {artifact.symbol} is not a valid graph: {error}") from error
-        given = sum(len(flat_types(param.type)) for param in function.params)
-        if (given, len(flat_types(function.body.type))) != (len(artifact.signature.inputs), len(artifact.signature.outputs)):
-            raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
+        assert isinstance(function.type, FunctionType)
+        given = [part for param in function.params for part in flat_types(param.type)]
+        sides = ((given, artifact.signature.inputs), (flat_types(function.type.result), artifact.signature.outputs))
+        for types, specs in sides:
+            found = [spec_of("", type_) for type_ in types]
+            if len(found) != len(specs) or not all(map(_alike, found, specs)):
+                raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
         return Loaded(allocating=GraphKernel(Interpreter(module), function))
+
+
+def _alike(one: TensorSpec, other: TensorSpec) -> bool:
+    """Test whether two tensors have one type. Sizes that data decides have other names in a parsed graph and match any size."""
+    if one.dtype is not other.dtype or len(one.shape) != len(other.shape):
+        return False
+    pairs = zip(one.shape, other.shape, strict=True)
+    return all(a == b or any(map(existential, arith.free_vars(a) | arith.free_vars(b))) for a, b in pairs)
 
 
 class GraphKernel:

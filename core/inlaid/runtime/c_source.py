@@ -5,7 +5,6 @@ For code generators that print C or call a library. Source code is readable, and
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from inlaid.artifact import Artifact
 from inlaid.errors import CompileError, Unsupported
 from inlaid.plugins.runtime_module import Loaded
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
+from inlaid.runtime.mapped import open_library
 
 COMPILERS = ("cc", "gcc", "clang")
 """Names of C compilers, in order of search."""
@@ -77,9 +77,8 @@ class CSourceRuntime(HostRuntime):
             (folder / "region.c").write_bytes(artifact.code)
             try:
                 link_shared(["region.c"], folder / "region.so", folder, FLAGS)
-                library = ctypes.CDLL(str(folder / "region.so"))
-                entry = ctypes.cast(library[artifact.symbol], ctypes.c_void_p).value
+                library = open_library(str(folder / "region.so"), (artifact.symbol,))
             except (CompileError, OSError, AttributeError) as error:
                 raise Unsupported(f"cannot compile and load region {artifact.symbol}: {error}") from error
-        assert entry is not None
+        entry = library.addresses[artifact.symbol]
         return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), self._user).loaded()

@@ -3,6 +3,9 @@
 Decoding checks every value against the declared fields and types of the dataclasses. A mismatch raises a `PackageError` with its
 location. Names in the data can only refer to element types, operators of dimension expressions, and the instruction classes listed
 here.
+
+The expressions of an object may have subexpressions in common, and be nested to any depth. Common subexpressions, and enough others
+to keep the rest shallow, are written once, in the object's list "parts"; expressions refer to a part by its number.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from inlaid import arith
@@ -23,7 +26,9 @@ Json = Any
 T = TypeVar("T")
 
 MAX_DEPTH = 100
-"""Greatest nesting depth of a dimension expression in a package."""
+"""Greatest nesting depth of an expression or a part in a package, since decoding is recursive. Written ones have less: `LEVELS`."""
+PARTS = "parts"
+"""Field of an encoded object that lists the shared parts of its expressions."""
 
 MAX_RANK = 32
 """Greatest number of dimensions of a tensor, which every version of numpy supports."""
@@ -44,27 +49,93 @@ _BINARY_NAMES: dict[type[arith.Expr], str] = {cls: name for name, (cls, _) in _B
 _COMPARISONS = ("<", "<=", "==", "!=")
 
 
-def encode(value: object) -> Json:
-    """Encode a dataclass of `inlaid.artifact`, or the value of one of its fields, as a JSON value."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, DType):
-        return value.name
-    if isinstance(value, arith.Expr):
-        return _encode_shared(value)
-    if isinstance(value, tuple):
-        return [encode(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: encode(item) for key, item in value.items()}
-    assert dataclasses.is_dataclass(value), f"{value!r} cannot be stored in a package"
-    fields = {item.name: encode(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    name = type(value).__name__.lower()
-    return {"do": name, **fields} if name in _INSTRUCTIONS else fields
+def encode(value: object) -> dict[str, Json]:
+    """Encode a dataclass of `inlaid.artifact` as a JSON object. Raises `PackageError` for an expression that cannot be packaged."""
+    encoder = _Encoder()
+    fields: dict[str, Json] = encoder.value(value)
+    return {**fields, PARTS: encoder.finish()}
+
+
+class _Encoder:
+    """Encodes one object. Expressions are written by `finish`, when all of them are known."""
+
+    def __init__(self) -> None:
+        self._exprs: list[tuple[arith.Expr, list[Json]]] = []
+        self._numbers: dict[int, int] = {}
+
+    def value(self, value: object) -> Json:
+        """Encode a dataclass or the value of one of its fields."""
+        if isinstance(value, int):
+            return _limited(value)
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, DType):
+            return value.name
+        if isinstance(value, arith.Const):
+            return _limited(value.value)
+        if isinstance(value, arith.Expr):
+            self._exprs.append((value, []))
+            return self._exprs[-1][1]
+        if isinstance(value, tuple):
+            return [self.value(item) for item in value]
+        if isinstance(value, Mapping):
+            return {key: self.value(item) for key, item in value.items()}
+        assert dataclasses.is_dataclass(value), f"{value!r} cannot be stored in a package"
+        fields = {item.name: self.value(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        name = type(value).__name__.lower()
+        return {"do": name, **fields} if name in _INSTRUCTIONS else fields
+
+    def finish(self) -> list[Json]:
+        """Write the expressions of the object, and return their shared parts."""
+        exprs = [expr for expr, _ in self._exprs]
+        parts, self._numbers = arith.named_parts(*exprs, depth=arith.LEVELS, below=_inside)
+        for expr, place in self._exprs:
+            place += self._expr(expr)
+        return [self._node(part) for part in parts]
+
+    def _expr(self, expr: arith.Expr) -> Json:
+        number = self._numbers.get(id(expr))
+        return self._node(expr) if number is None else ["part", number]
+
+    def _node(self, expr: arith.Expr) -> Json:
+        match expr:
+            case arith.Const(value=value):
+                return _limited(value)
+            case SizeVar(name=name, lower=lower, upper=upper):
+                bound = None if upper is None else _limited(upper) if isinstance(upper, int) else self._expr(upper)
+                return ["size", name, _limited(lower), bound]
+            case arith.Compare(op=op, operands=(a, b)):
+                return ["compare", op, self._expr(a), self._expr(b)]
+            case arith.Not(operands=(a,)):
+                return ["not", self._expr(a)]
+            case arith.Select(operands=(a, b, c)):
+                return ["select", self._expr(a), self._expr(b), self._expr(c)]
+        binary = _BINARY_NAMES.get(type(expr))
+        if binary is None:
+            raise PackageError(f"the size {expr!r} has no value at run time and cannot be packaged")
+        a, b = expr.operands
+        return [binary, self._expr(a), self._expr(b)]
+
+
+def _limited(value: int) -> int:
+    """Return an integer that decoding accepts. Raises `PackageError` for any other."""
+    if not -_LIMIT <= value <= _LIMIT:
+        raise PackageError(f"expected sizes and offsets of at most 2^62, got {value}", remedy="give smaller sizes")
+    return value
+
+
+def _inside(expr: arith.Expr) -> tuple[arith.Expr, ...]:
+    """Return the expressions that are written inside another one: operands, and the bound of a size."""
+    return (expr.upper,) if isinstance(expr, SizeVar) and isinstance(expr.upper, arith.Expr) else expr.operands
 
 
 def decode(cls: type[T], data: Json, where: str) -> T:
-    """Decode a JSON value to a dataclass. Raises `PackageError` with the location, which starts with `where`."""
-    return cast("T", _decode(cls, data, where))
+    """Decode a JSON object to a dataclass. Raises `PackageError` with the location, which starts with `where`."""
+    fields = dict(expect(data, dict, where))
+    if PARTS not in fields:
+        raise PackageError(f"{where}: field {PARTS!r} is missing")
+    decoder = _Decoder(fields.pop(PARTS), f"{where}.{PARTS}")
+    return cast("T", decoder.value(cls, fields, where))
 
 
 def expect(data: Json, wanted: type[T], where: str) -> T:
@@ -91,142 +162,100 @@ def expect_int(data: Json, where: str, least: int = -_LIMIT, greatest: int = _LI
     return value
 
 
-def _decode(hint: Any, data: Json, where: str) -> Any:
-    origin, args = get_origin(hint), get_args(hint)
-    if hint is bool:
-        return expect(data, bool, where)
-    if hint is int:
-        return expect_int(data, where)
-    if hint is str:
-        return expect(data, str, where)
-    if hint is DType:
-        name = expect(data, str, where)
-        if name not in DTYPES:
-            raise PackageError(f"{where}: {name[:80]!r} is not an element type")
-        return DTYPES[name]
-    if origin is Literal:
-        if data not in args or type(data) is not str:
-            raise PackageError(f"{where}: {data if type(data) is str else _kind(data)!r} is not one of {', '.join(args)}")
-        return data
-    if origin is tuple:
-        return _decode_tuple(args, expect(data, list, where), where)
-    if origin in (Union, types.UnionType):
-        return _decode_union(args, data, where)
-    if origin is not None and issubclass(origin, Mapping):
-        return {key: _decode(args[1], item, f"{where}.{key[:80]}") for key, item in expect(data, dict, where).items()}
-    assert dataclasses.is_dataclass(hint), f"{hint!r} has no JSON form"
-    cls = cast("type", hint)
-    hints = _hints(cls)
-    fields = expect_fields(data, tuple(hints), where)
-    return cls(**{name: _decode(of, fields[name], f"{where}.{name}") for name, of in hints.items()})
+class _Decoder:
+    """Decodes one object, whose expressions refer to its `parts`."""
 
+    def __init__(self, parts: Json, where: str) -> None:
+        self._parts: list[arith.Expr] = []
+        for number, part in enumerate(expect(parts, list, where)):
+            self._parts.append(self._expr(part, f"{where}[{number}]"))
 
-def _decode_tuple(args: tuple[Any, ...], data: list[Json], where: str) -> tuple[Any, ...]:
-    if len(args) == 2 and args[1] is Ellipsis:
-        if arith.Expr in get_args(args[0]) and len(data) > MAX_RANK:
-            raise PackageError(f"{where}: a shape has {len(data)} dimensions")
-        return tuple(_decode(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
-    if len(data) != len(args):
-        raise PackageError(f"{where}: expected {len(args)} items, got {len(data)}")
-    return tuple(_decode(of, item, f"{where}[{index}]") for index, (of, item) in enumerate(zip(args, data, strict=True)))
+    def value(self, hint: Any, data: Json, where: str) -> Any:
+        """Decode a value of a declared type."""
+        origin, args = get_origin(hint), get_args(hint)
+        if hint is bool:
+            return expect(data, bool, where)
+        if hint is int:
+            return expect_int(data, where)
+        if hint is str:
+            return expect(data, str, where)
+        if hint is DType:
+            name = expect(data, str, where)
+            if name not in DTYPES:
+                raise PackageError(f"{where}: {name[:80]!r} is not an element type")
+            return DTYPES[name]
+        if origin is Literal:
+            if data not in args or type(data) is not str:
+                raise PackageError(f"{where}: {data if type(data) is str else _kind(data)!r} is not one of {', '.join(args)}")
+            return data
+        if origin is tuple:
+            return self._tuple(args, expect(data, list, where), where)
+        if origin in (Union, types.UnionType):
+            return self._union(args, data, where)
+        if origin is not None and issubclass(origin, Mapping):
+            return {key: self.value(args[1], item, f"{where}.{key[:80]}") for key, item in expect(data, dict, where).items()}
+        assert dataclasses.is_dataclass(hint), f"{hint!r} has no JSON form"
+        cls = cast("type", hint)
+        hints = _hints(cls)
+        fields = expect_fields(data, tuple(hints), where)
+        return cls(**{name: self.value(of, fields[name], f"{where}.{name}") for name, of in hints.items()})
 
+    def _tuple(self, args: tuple[Any, ...], data: list[Json], where: str) -> tuple[Any, ...]:
+        if len(args) == 2 and args[1] is Ellipsis:
+            if arith.Expr in get_args(args[0]) and len(data) > MAX_RANK:
+                raise PackageError(f"{where}: a shape has {len(data)} dimensions")
+            return tuple(self.value(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
+        if len(data) != len(args):
+            raise PackageError(f"{where}: expected {len(args)} items, got {len(data)}")
+        return tuple(self.value(of, item, f"{where}[{index}]") for index, (of, item) in enumerate(zip(args, data, strict=True)))
 
-def _decode_union(args: tuple[Any, ...], data: Json, where: str) -> Any:
-    if data is None and type(None) in args:
-        return None
-    if arith.Expr in args:
-        return arith.unwrap(_decode_shared(data, where))
-    if Invoke in args:
-        fields = dict(expect(data, dict, where))
-        cls = _INSTRUCTIONS.get(str(fields.pop("do", "")))
-        if cls is None:
-            raise PackageError(f"{where}: unknown instruction")
-        return _decode(cls, fields, where)
-    (hint,) = (arg for arg in args if arg is not type(None))
-    return _decode(hint, data, where)
+    def _union(self, args: tuple[Any, ...], data: Json, where: str) -> Any:
+        if data is None and type(None) in args:
+            return None
+        if arith.Expr in args:
+            return arith.unwrap(self._expr(data, where))
+        if Invoke in args:
+            fields = dict(expect(data, dict, where))
+            cls = _INSTRUCTIONS.get(str(fields.pop("do", "")))
+            if cls is None:
+                raise PackageError(f"{where}: unknown instruction")
+            return self.value(cls, fields, where)
+        (hint,) = (arg for arg in args if arg is not type(None))
+        return self.value(hint, data, where)
+
+    def _expr(self, data: Json, where: str, depth: int = MAX_DEPTH) -> arith.Expr:
+        if type(data) is int:
+            return arith.Const(expect_int(data, where))
+        if depth == 0:
+            raise PackageError(f"{where}: an expression is nested too deeply")
+        found = self._node(expect(data, list, where), where, lambda item: self._expr(item, where, depth - 1))
+        if isinstance(found, arith.Const):
+            expect_int(found.value, where)  # folded
+        return found
+
+    def _node(self, data: list[Json], where: str, inner: Callable[[Json], arith.Expr]) -> arith.Expr:
+        match data:
+            case ["part", int(number)]:
+                return self._parts[expect_int(number, where, 0, len(self._parts) - 1)]
+            case ["size", str(name), int(lower), None]:
+                return SizeVar(name, expect_int(lower, where))
+            case ["size", str(name), int(lower), upper]:
+                return SizeVar(name, expect_int(lower, where), arith.unwrap(inner(upper)))
+            case ["compare", str(op), a, b] if op in _COMPARISONS:
+                return arith.compare(op, inner(a), inner(b))
+            case ["not", a]:
+                return arith.logical_not(inner(a))
+            case ["select", a, b, c]:
+                return arith.select(inner(a), inner(b), inner(c))
+            case [str(name), a, b] if name in _BINARY:
+                return _BINARY[name][1](inner(a), inner(b))
+        raise PackageError(f"{where}: expected an expression")
 
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     """Return the declared types of a dataclass's fields. `Dim` refers to `Expr` by a string that only `arith` can resolve."""
     return get_type_hints(cls, localns={"Expr": arith.Expr})
-
-
-def _encode_shared(expr: arith.Expr) -> Json:
-    """Encode an expression, preceded by its repeated `Max` subexpressions, so that each is written once."""
-    uses: dict[arith.Expr, int] = {}
-    order: list[arith.Expr] = []
-    stack = [(expr, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif isinstance(node, arith.Max) or node is expr:
-            uses[node] = uses.get(node, 0) + 1
-            if uses[node] == 1:
-                stack += [(node, True), *((operand, False) for operand in node.operands)]
-        else:
-            stack += ((operand, False) for operand in node.operands)
-    shared: dict[arith.Expr, int] = {}
-    parts: list[Json] = []
-    for node in order:
-        if uses[node] > 1:
-            parts.append(_encode_expr(node, shared))
-            shared[node] = len(shared)
-    whole = _encode_expr(expr, shared)
-    return ["let", parts, whole] if parts else whole
-
-
-def _encode_expr(expr: arith.Expr, shared: Mapping[arith.Expr, int]) -> Json:
-    if expr in shared:
-        return ["part", shared[expr]]
-    match expr:
-        case arith.Const(value=value):
-            return value
-        case SizeVar(name=name, lower=lower, upper=upper):
-            return ["size", name, lower, encode(upper)]
-        case arith.Compare(op=op, operands=(a, b)):
-            return ["compare", op, _encode_expr(a, shared), _encode_expr(b, shared)]
-        case arith.Not(operands=(a,)):
-            return ["not", _encode_expr(a, shared)]
-        case arith.Select(operands=(a, b, c)):
-            return ["select", *(_encode_expr(item, shared) for item in (a, b, c))]
-    binary = _BINARY_NAMES.get(type(expr))
-    if binary is None:
-        raise PackageError(f"the size {expr!r} has no value at run time and cannot be packaged")
-    return [binary, *(_encode_expr(item, shared) for item in expr.operands)]
-
-
-def _decode_shared(data: Json, where: str) -> arith.Expr:
-    parts: list[arith.Expr] = []
-    if isinstance(data, list) and len(data) == 3 and data[0] == "let":
-        for part in expect(data[1], list, where):
-            parts.append(_decode_expr(part, where, MAX_DEPTH, parts))
-        data = data[2]
-    return _decode_expr(data, where, MAX_DEPTH, parts)
-
-
-def _decode_expr(data: Json, where: str, depth: int, parts: Sequence[arith.Expr]) -> arith.Expr:
-    if type(data) is int:
-        return arith.Const(expect_int(data, where))
-    if depth == 0:
-        raise PackageError(f"{where}: an expression is nested too deeply")
-    match expect(data, list, where):
-        case ["part", int(number)]:
-            return parts[expect_int(number, where, 0, len(parts) - 1)]
-        case ["size", str(name), int(lower), None]:
-            return SizeVar(name, expect_int(lower, where))
-        case ["size", str(name), int(lower), upper]:
-            return SizeVar(name, expect_int(lower, where), arith.unwrap(_decode_expr(upper, where, depth - 1, parts)))
-        case ["compare", str(op), a, b] if op in _COMPARISONS:
-            return arith.compare(op, _decode_expr(a, where, depth - 1, parts), _decode_expr(b, where, depth - 1, parts))
-        case ["not", a]:
-            return arith.logical_not(_decode_expr(a, where, depth - 1, parts))
-        case ["select", a, b, c]:
-            return arith.select(*(_decode_expr(item, where, depth - 1, parts) for item in (a, b, c)))
-        case [str(name), a, b] if name in _BINARY:
-            return _BINARY[name][1](_decode_expr(a, where, depth - 1, parts), _decode_expr(b, where, depth - 1, parts))
-    raise PackageError(f"{where}: expected an expression")
 
 
 def _kind(data: Json) -> str:

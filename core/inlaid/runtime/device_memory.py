@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import InputError
+from inlaid.errors import InputError, KernelFault
 from inlaid.plugins.blame import blame
 from inlaid.plugins.device import CapturingDevice, Device, DeviceTensor
 from inlaid.runtime.arrays import Array, aligned_empty
@@ -215,6 +215,7 @@ class DeviceWork:
 
     def upload(self, source: Array, target: DeviceTensor) -> None:
         """Copy a host array to a tensor."""
+        _check_equal(source, target)
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
@@ -222,6 +223,7 @@ class DeviceWork:
 
     def upload_apart(self, source: Array, target: DeviceTensor, number: int) -> None:
         """Copy a host array to a tensor concurrently with kernels. Readers of value `number` must first call `await_values`."""
+        _check_equal(source, target)
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
@@ -239,6 +241,7 @@ class DeviceWork:
 
     def download(self, source: DeviceTensor, target: Array, apart: bool = False) -> None:
         """Copy a tensor to a host array, which is valid after `wait`; with `apart`, concurrently with later kernels."""
+        _check_equal(source, target)
         self.queues.busy = True
         if target.nbytes:
             with blame(self.memory.plugin, f"copying from {self.memory.target}"):
@@ -250,6 +253,7 @@ class DeviceWork:
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
         """Copy a tensor to another on the device."""
+        _check_equal(source, target)
         self.queues.busy = True
         if target.buffer is not None:
             with blame(self.memory.plugin, f"copying on {self.memory.target}"):
@@ -290,6 +294,14 @@ class DeviceWork:
         """Wait for the queues. Raises errors of their work."""
         self._arriving.clear()
         self.queues.wait()
+
+
+def _check_equal(source: Array | DeviceTensor, target: Array | DeviceTensor) -> None:
+    """Raise `KernelFault` unless a copy has the shape and the type of its source."""
+    if source.shape != target.shape or source.dtype != target.dtype:
+        raise KernelFault(
+            f"expected a value of {target.dtype} and shape {target.shape}, got {source.dtype} and shape {source.shape}"
+        )
 
 
 class _Recording:

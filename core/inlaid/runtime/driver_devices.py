@@ -47,7 +47,7 @@ class DriverDevice(Device):
         self.name, self.total = name, total
         self.live = 0
         self.lost = ""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may free memory during an allocation
 
     @abstractmethod
     def translate(self, error: Exception, action: str) -> InlaidError | None:

@@ -27,8 +27,8 @@ from inlaid.runtime.inherit import inherited_sizes
 from inlaid.runtime.invoked import LoadedRegion, RegionLayout, check_constraints, region_sizes
 from inlaid.runtime.layout import PreparedPlan
 from inlaid.runtime.loops import DeviceStack, DeviceState, Stack, State, sliced
-from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count
-from inlaid.runtime.steps import LaunchStep, LaunchSteps, OtherStep, RegionStep, Transfer
+from inlaid.runtime.sizes import LIMIT, Evaluated, Shape, Sizes
+from inlaid.runtime.steps import CheckStep, LaunchStep, LaunchSteps, OtherStep, RegionStep, Transfer
 from inlaid.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ class Executor:
                 self._launch_all(run, instruction)
             case Transfer(move=move):
                 self._transfer(run, instruction, move)
+            case CheckStep(constraints=constraints):
+                check_constraints(constraints, run.sizes)
             case Wait(device=device):
                 run.devices[device].wait()
             case Call(plan=plan, inputs=inputs, outputs=outputs):
@@ -296,7 +298,7 @@ class Executor:
             if layout is None and region.loaded.allocating is not None:
                 if region.artifact.constraints:
                     shapes = [array.shape if isinstance(array, np.ndarray) else None for array in inputs]
-                    check_constraints(region.artifact, region_sizes(region.artifact, shapes, run.sizes))
+                    check_constraints(region.artifact.constraints, region_sizes(region.artifact, shapes, run.sizes))
                 self._adopt(run, region, step.instruction, inputs, region.loaded.allocating.call(inputs))
             else:
                 if layout is None:
@@ -336,7 +338,7 @@ class Executor:
                 if invoked.matched:
                     run.sizes[name] = sizes[place]
             if layout.constraints:
-                check_constraints(artifact, dict(zip(invoked.dims, sizes, strict=True)), layout.constraints)
+                check_constraints(layout.constraints, dict(zip(invoked.dims, sizes, strict=True)))
             for number, actual in zip(numbers, invoked.actual, strict=True):
                 array, shape = frame[number], actual(sizes)
                 if array.shape != shape:
@@ -371,7 +373,7 @@ class Executor:
         assert value.dtype is not None
         if block is not None:
             return run.devices[value.device].block(block, shape, value.dtype.numpy)
-        offset = run.layout.place(run.prepared.plan, value, byte_count(shape, value.dtype.bytes), run.sizes)
+        offset = run.layout.late_place(run.prepared.plan, value, shape, Evaluated(run.sizes))
         if value.device:
             return run.devices[value.device].tensor(shape, value.dtype.numpy, offset)
         return run.view(shape, value.dtype.numpy, offset)

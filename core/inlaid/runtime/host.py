@@ -18,6 +18,9 @@ signature in order: the caller sets dimensions of inputs and of the plan, and th
 a computed dimension is allocated at the dimension's upper bound and filled row-major at the actual size. The result is 0, or an
 error code with a message in the context. The function must be thread-safe; each thread has its own workspace and context.
 
+A region that computes dimensions checks the constraints on them itself, before a kernel accesses memory by these dimensions (see
+`inlaid.tensor.region.KernelCall.checks`). If constraint number k of the artifact does not hold, the result is `VIOLATION - k`.
+
 If `clock` is not null, a region whose artifact lists its kernels writes a time stamp, such as a cycle counter, to `clock[0]` when
 it starts, and another time stamp after each kernel.
 
@@ -41,8 +44,11 @@ from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.errors import KernelFault
 from inlaid.plugins.runtime_module import KernelTime, Loaded, RuntimeModule
 from inlaid.runtime.arrays import Array, address, put_addresses
+from inlaid.runtime.invoked import violation
 
 MESSAGE_BYTES = 256
+VIOLATION = -2
+"""Error code of a region for a violation of its artifact's first constraint; the codes of the others follow downwards."""
 
 
 class Context(ctypes.Structure):
@@ -148,7 +154,7 @@ class CFunctionKernel:
         user: int | None = None,
     ) -> None:
         self._function = REGION(entry)
-        self._symbol = artifact.symbol
+        self._artifact = artifact
         self._kernels = len(artifact.kernels)
         self._owner = (owner, tuple(constants))
         self._constants = (ctypes.c_void_p * max(len(constants), 1))(*map(address, constants))
@@ -184,7 +190,9 @@ class CFunctionKernel:
                 raise Interruption(block.raised.pop())
             text = block.context.message.decode("utf-8", "replace") or f"error code {code}"
             block.context.message = b""
-            raise KernelFault(f"region {self._symbol}: {text}")
+            raise violation(self._artifact, VIOLATION - code, dims.tolist()) or KernelFault(
+                f"region {self._artifact.symbol}: {text}"
+            )
 
     def profile(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]

@@ -45,6 +45,7 @@ def _unshown_sizes(
         shapes = [plan.values[number].shape for number in written_by(instruction)]
         shown |= {dim for shape in shapes for dim in shape if isinstance(dim, SizeVar) and dim.existential}
         wanted |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - shown
+    wanted |= {size for constraint in plan.constraints for size in constraint.sizes} - shown
     return frozenset(wanted)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import SizeVar
+from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import Artifact, Signature, TensorSpec
 from inlaid.artifact.plan import Invoke, Plan, RegionInfo
 from inlaid.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
@@ -72,6 +72,7 @@ class Invoked:
         self.dims = tuple(SizeVar(source.name) for source in signature.dims)
         self.workspace = Formula(region.artifact.workspace.get("", 0))
         self.actual = tuple(shape_picker(spec.shape, self.dims) for spec in signature.outputs)
+        self._ranges = size_ranges(region.artifact)
         self._given = [name for source, name in zip(signature.dims, self.dims, strict=True) if source.input is source.upper is None]
         self._layouts: dict[tuple[object, ...], RegionLayout] = {}
         inputs, outputs = ([plan.values[number].shape for number in side] for side in (instruction.inputs, instruction.outputs))
@@ -87,7 +88,7 @@ class Invoked:
 
     def layout(self, inputs: Sequence[Array], outer: Mapping[arith.Expr, int]) -> RegionLayout:
         """Return the layout for the shapes of inputs, in a plan with sizes `outer`. Layouts are cached. Raises as
-        `check_constraints` and `check_shapes`, and `Unsupported` for a size without an upper bound."""
+        `check_constraints`, `check_shapes` and `check_ranges`, and `Unsupported` for a size without an upper bound."""
         key: tuple[object, ...] = tuple([array.shape for array in inputs])
         if self._given:
             key += tuple(map(outer.get, self._given))
@@ -99,12 +100,23 @@ class Invoked:
             self._layouts[key] = found
         return found
 
+    def check_ranges(self, sizes: Mapping[arith.Expr, int]) -> None:
+        """Raise `KernelFault` for a size outside of the bounds for which the region is compiled."""
+        for name, lower, uppers in self._ranges:
+            size = sizes.get(name)
+            if size is None:
+                continue
+            upper = min((known for known in (bounded(dim, sizes) for dim in uppers) if known is not None), default=size)
+            if not lower <= size <= upper:
+                symbol = self.region.artifact.symbol
+                raise KernelFault(f"region {symbol} is compiled for {name} from {lower} to {upper}, but the plan has {size}")
+
     def _new_layout(self, shapes: Sequence[Shape], outer: Mapping[arith.Expr, int]) -> RegionLayout:
         artifact = self.region.artifact
         sizes = region_sizes(artifact, shapes, outer)
-        check_constraints(artifact, sizes)
-        if not self.matched:
-            check_shapes(artifact, artifact.signature.inputs, shapes, sizes)
+        check_constraints(artifact.constraints, sizes)
+        check_shapes(artifact, artifact.signature.inputs, shapes, sizes)
+        self.check_ranges(sizes)
         bounds = upper_bounds(artifact.signature, sizes)
         rooms = [room(spec, sizes, bounds) for spec in artifact.signature.outputs]
         return RegionLayout(
@@ -133,6 +145,21 @@ def fresh_arrays(
     return tuple(fresh), frozenset(large)
 
 
+def size_ranges(artifact: Artifact) -> tuple[tuple[SizeVar, int, tuple[Dim, ...]], ...]:
+    """Return the dimensions of a region for which its code assumes bounds: each with its lower bound and its upper bounds. The code
+    may rely on all bounds that its signature, workspace, constraints and kernels declare."""
+    signature = artifact.signature
+    dims = [dim for spec in (*signature.inputs, *signature.outputs) for dim in spec.shape]
+    dims += [*artifact.workspace.values(), *(dim for info in artifact.kernels for dim in (info.operations, info.bytes))]
+    dims += [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
+    found: dict[SizeVar, tuple[int, dict[Dim, None]]] = {}
+    for size in (size for dim in dims for size in arith.free_vars(dim)):
+        if isinstance(size, SizeVar) and (size.lower > 0 or size.upper is not None):
+            lower, uppers = found.get(size, (0, {}))
+            found[size] = max(lower, size.lower), uppers if size.upper is None else {**uppers, size.upper: None}
+    return tuple((size, lower, tuple(uppers)) for size, (lower, uppers) in found.items())
+
+
 def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
     """Return the dimensions of a region that its inputs and the plan determine."""
     sizes: Sizes = {}
@@ -147,16 +174,34 @@ def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapp
     return sizes
 
 
-def check_constraints(artifact: Artifact, sizes: Sizes, constraints: Sequence[arith.Constraint] | None = None) -> None:
-    """Check the given `constraints`, or all of a region's, skipping constraints with unknown sizes. Raises `InputError`, naming the
-    operator, the source node and the dimension."""
-    for constraint in artifact.constraints if constraints is None else constraints:
+def check_constraints(constraints: Sequence[arith.Constraint], sizes: Mapping[arith.Expr, int]) -> None:
+    """Check constraints, skipping those with unknown sizes. Raises `InputError`, naming the operator, the source node and the
+    dimension."""
+    for constraint in constraints:
         if constraint.holds(sizes) is False:
-            remedy = None
-            if found := arith.suggested_size(artifact.constraints, sizes):
-                name, size = found[0].name, found[1]
-                remedy = Remedy.of("give inputs with ", Remedy(f"{name} = {size}", dims_setting({name: size}).command))
-            raise InputError(constraint.message(sizes), operator=constraint.operator, node=constraint.node, remedy=remedy)
+            raise _violated(constraints, constraint, sizes)
+
+
+def violation(artifact: Artifact, number: int, dims: Sequence[int]) -> InputError | None:
+    """Return the error for a region whose code reports that constraint `number` does not hold. `dims` are the values of the
+    signature's dimensions, where those that the code has not computed yet are arbitrary. None if there is no such constraint, or it
+    holds."""
+    if not 0 <= number < len(artifact.constraints):
+        return None
+    constraint = artifact.constraints[number]
+    pairs = zip(artifact.signature.dims, dims, strict=True)
+    sizes: Sizes = {
+        name: size for source, size in pairs if (name := SizeVar(source.name)) in constraint.sizes or source.upper is None
+    }
+    return _violated(artifact.constraints, constraint, sizes) if constraint.holds(sizes) is False else None
+
+
+def _violated(constraints: Sequence[arith.Constraint], constraint: arith.Constraint, sizes: Mapping[arith.Expr, int]) -> InputError:
+    remedy = None
+    if found := arith.suggested_size(tuple(constraints), sizes):
+        name, size = found[0].name, found[1]
+        remedy = Remedy.of("give inputs with ", Remedy(f"{name} = {size}", dims_setting({name: size}).command))
+    return InputError(constraint.message(sizes), operator=constraint.operator, node=constraint.node, remedy=remedy)
 
 
 def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:

@@ -6,7 +6,7 @@ import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import le
@@ -21,14 +21,15 @@ from inlaid.errors import KernelFault, Unsupported
 from inlaid.plugins.blame import some
 from inlaid.plugins.device import Device, DeviceTensor, Opaque
 from inlaid.plugins.runtime_module import KernelTime
+from inlaid.runtime.invoked import check_constraints
+from inlaid.runtime.launch_checks import KernelNeeds, LaunchChecks
 from inlaid.runtime.launch_code import all_steps
 from inlaid.runtime.launch_queues import Flags, LaunchQueue
-from inlaid.runtime.launches import Launch, Launches, LaunchPlan, Ready
+from inlaid.runtime.launches import KernelFunction, Launches, LaunchPlan, Ready, Stores
+from inlaid.runtime.sizes import Sizes
 
 Bound = TypeVar("Bound")
 """A launch with bound arguments, in the representation of a device."""
-Stores = Mapping[str, Sequence[tuple[Opaque, int, int]]]
-"""Maps a storage of a plan to one item per index: (buffer, or None if empty; byte offset; size in bytes)."""
 Reader = Callable[[Opaque, int, np.ndarray[Any, Any], bool], None]
 """Copies bytes of a buffer, from a byte offset, to an array: synchronously if the last argument is True, else in queue order."""
 
@@ -64,7 +65,7 @@ class Session(ABC, Generic[Bound]):
 
     @abstractmethod
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """Bind the arguments of a launch. The caller has checked the launch against the limits of the device."""
+        """Bind the arguments of a launch, which the caller has checked."""
 
     def recycle(self, bound: Iterable[Bound]) -> None:
         """Make bound launches reusable: they will not be enqueued again, but may still run."""
@@ -73,7 +74,9 @@ class Session(ABC, Generic[Bound]):
         self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]
     ) -> tuple[Bound, ...]:
         """Bind launches and cache them under a key. Evicts the oldest entry if the cache is full. Raises `KernelFault`."""
-        region.check_sizes(ready)
+        checks = region.checks(stores)
+        for each in ready:
+            region.check(each, checks)
         if len(self.bound) >= KEPT:
             self.recycle(self.bound.pop(next(iter(self.bound))))
         found = self.bound[key] = tuple(self.bind(region, stores, each) for each in ready)
@@ -89,10 +92,15 @@ class LaunchedRegion(ABC, Generic[Bound]):
         self.artifact, self.plan = artifact, plan
         self._device, self._limits = device, limits
         self._launches = Launches(plan)
+        self._needs = [KernelNeeds(function) for function in plan.kernels]
         self._lock = threading.Lock()
         sizes = [step.read.size for step in all_steps(plan.steps) if step.read is not None]
         used = {name for size in plan.sizes for name in arith.free_vars(arith.wrap(size.dim))}
         self.reads = bool(sizes)
+        names = {arith.wrap(plan.dims[number].dim) for number in sizes}
+        # Constraints on computed sizes, which are checked between launches.
+        self._late = [constraint for constraint in artifact.constraints if names & arith.free_vars(constraint.condition)]
+        used = used.union(*(arith.free_vars(constraint.condition) for constraint in self._late))
         self._awaited = {number for number in sizes if arith.wrap(plan.dims[number].dim) in used}
         self._constants: list[tuple[Opaque, int, int]] = []
         self._upload(constants)
@@ -116,7 +124,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
 
     def new_flags(self, owner: object, queue: LaunchQueue, stride: int) -> Flags | None:
         """Allocate cleared flags that live as long as `owner`; None if no kernel of the region reports faults."""
-        if not any(self.plan.reports):
+        if not any(function.reports for function in self.plan.kernels):
             return None
         size = len(self.artifact.kernels) * stride
         memory = self._device.allocate(size)
@@ -125,13 +133,15 @@ class LaunchedRegion(ABC, Generic[Bound]):
         queue.clear_flags(flags)
         return flags
 
-    def check_sizes(self, launches: Iterable[Ready]) -> None:
-        """Raise `KernelFault` for a block or grid beyond the limits of the device."""
+    def checks(self, stores: Stores) -> LaunchChecks:
+        """Return the checks of the launches of one run."""
+        return LaunchChecks(self.artifact.symbol, self.plan, self._needs, stores)
+
+    def check(self, ready: Ready, checks: LaunchChecks) -> None:
+        """Raise `KernelFault` for a block or grid beyond the limits of the device, and for a launch that `checks` refuse."""
         limits = self._limits
-        for ready in launches:
-            large = not all(map(le, ready.grid, limits.grid))
-            if not large and math.prod(ready.threads) <= limits.threads and all(map(le, ready.threads, limits.block)):
-                continue
+        large = not all(map(le, ready.grid, limits.grid))
+        if large or math.prod(ready.threads) > limits.threads or not all(map(le, ready.threads, limits.block)):
             info = self.artifact.kernels[ready.call]
             what, most = f"a {limits.of_block}", f"{limits.threads} {limits.of_thread}s, {sizes_text(limits.block)} along its axes"
             found, remedy = ready.threads, limits.remedy
@@ -143,15 +153,12 @@ class LaunchedRegion(ABC, Generic[Bound]):
                 node=some(info.nodes),
                 remedy=remedy,
             )
+        checks.check(ready)
 
     def arguments(self, stores: Stores, ready: Ready) -> Iterator[tuple[Opaque, int]]:
-        """Yield (buffer, byte offset) of each place of a launch. Raises `KernelFault` for a place outside its storage."""
+        """Yield (buffer, byte offset) of each place of a checked launch."""
         for storage, index, offset in ready.places:
-            memory, begin, size = stores[storage][index]
-            if not 0 <= offset <= size:
-                raise KernelFault(
-                    f"region {self.artifact.symbol}: a buffer must begin at byte 0 to {size} of its {storage}, got {offset}"
-                )
+            memory, begin, _ = stores[storage][index]
             yield memory, begin + offset
 
     def session(self, queue: LaunchQueue) -> Session[Bound]:
@@ -193,19 +200,26 @@ class LaunchedRegion(ABC, Generic[Bound]):
         return {"input": [*map(store, inputs)], "output": [*map(store, outputs)], "constant": self._constants, "arena": [arena]}
 
     def _bound_late(self, session: Session[Bound], stores: Stores, dims: np.ndarray[Any, Any], read: Reader) -> Iterator[Bound]:
+        sources = self.artifact.signature.dims
+        known: Sizes = {SizeVar(source.name): int(dims[n]) for n, source in enumerate(sources) if source.upper is None}
+        checks = self.checks(stores)
+
         def value(number: int, place: tuple[str, int, int]) -> int:
+            checks.computed(place)
             memory, begin, _ = stores[place[0]][place[1]]
             awaited = number in self._awaited
             read(memory, begin + place[2], dims[number : number + 1].view(np.uint8), awaited)
             if not awaited:
                 return 0
             self._check_size(number, dims)
+            known[SizeVar(sources[number].name)] = int(dims[number])
+            check_constraints(self.artifact.constraints, known)
             return int(dims[number])
 
         used: list[Bound] = []
         try:
             for ready in self._launches.of(dims.tolist(), value):
-                self.check_sizes([ready])
+                self.check(ready, checks)
                 used.append(session.bind(self, stores, ready))
                 yield used[-1]
         finally:
@@ -228,14 +242,12 @@ def _fault(artifact: Artifact, call: int) -> KernelFault:
     return KernelFault(f"region {artifact.symbol}: an index is out of range in kernel {info.name}", node=some(info.nodes))
 
 
-def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found: int) -> None:
-    """Raise `Unsupported` unless `found`, the number of a function's parameters, equals the number of a launch's arguments."""
-    descriptors = len(plan.descriptors[launch.kernel]) if plan.descriptors else 0
-    given = 2 * len(launch.buffers) + len(launch.scalars) + descriptors + plan.reports[launch.kernel]
-    if found != given:
+def check_parameters(artifact: Artifact, function: KernelFunction, found: int) -> None:
+    """Raise `Unsupported` unless `found`, the number of parameters in the program, is that of a kernel's function."""
+    if found != function.parameters:
         raise Unsupported(
             f"the code of {artifact.symbol} is damaged: "
-            f"kernel {plan.kernels[launch.kernel]} must have {given} parameters, got {found}",
+            f"kernel {function.name} must have {function.parameters} parameters, got {found}",
             remedy="compile the model again",
         )
 

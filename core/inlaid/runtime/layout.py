@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim, SizeVar
+from inlaid.arith import Constraint, Dim, SizeVar
 from inlaid.artifact import ALIGNMENT
 from inlaid.artifact.plan import Invoke, Move, Plan, Value
-from inlaid.artifact.touched import read_by
+from inlaid.artifact.touched import read_by, written_by
 from inlaid.errors import InputError, PackageError
 from inlaid.plugins.device import CapturingDevice
 from inlaid.runtime.arrays import Array
@@ -30,8 +30,8 @@ from inlaid.runtime.invoked import (
     region_workspace,
 )
 from inlaid.runtime.shapes import ShapeReader, picker
-from inlaid.runtime.sizes import Formula, Shape, Sizes, align_up, bounded, byte_count, known, known_shape
-from inlaid.runtime.steps import LaunchStep, OtherStep, RegionStep, recordable, transfer
+from inlaid.runtime.sizes import LIMIT, Evaluated, Shape, Sizes, align_up, byte_count, known, known_shape
+from inlaid.runtime.steps import CheckStep, LaunchStep, OtherStep, RegionStep, recordable, transfer
 from inlaid.runtime.workspace import Workspace
 
 _KEPT_LAYOUTS = 32
@@ -49,21 +49,23 @@ class Layout:
     def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
         plan = prepared.plan
         self.sizes = sizes
-        self.shapes = self._checked_shapes(prepared)
-        arena = prepared.arena.known(sizes)
-        if arena is None:
-            arena = self._bytes(plan, plan.workspace, sizes)
-        self.arena = align_up(arena)
-        self.arenas = {device: align_up(self._bytes(plan, size, sizes)) for device, size in plan.arenas.items()}
+        evaluated = Evaluated(sizes)
+        self.shapes = self._checked_shapes(prepared, evaluated)
+        self.arena = align_up(self._bytes(plan, plan.workspace, evaluated))
+        self.arenas = {device: align_up(self._bytes(plan, size, evaluated)) for device, size in plan.arenas.items()}
         self.offsets: dict[int, int] = {}
         for number, value in enumerate(plan.values):
             shape = self.shapes[number]
             if value.storage == "arena" and shape is not None:
                 assert value.dtype is not None
-                self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), sizes)
+                self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), evaluated)
+        self._check_apart(plan, evaluated)
         self.steps: list[RegionStep | OtherStep] = []
         self.scratch = 0
-        for item, invoked in zip(plan.instructions, prepared.invoked, strict=True):
+        late = _late_constraints(plan, sizes)
+        for position, (item, invoked) in enumerate(zip(plan.instructions, prepared.invoked, strict=True)):
+            if late and position in late:
+                self.steps.append(CheckStep(late[position]))
             if isinstance(item, Invoke) and invoked is not None:
                 known = self._region(prepared, item, invoked)
                 kind = RegionStep if invoked.region.loaded.launching is None else LaunchStep
@@ -75,43 +77,90 @@ class Layout:
                 self.steps.append(transfer(plan, item) or item)
             elif not isinstance(item, Invoke):
                 self.steps.append(item)
+        if late and len(plan.instructions) in late:
+            self.steps.append(CheckStep(late[len(plan.instructions)]))
         capturing = {device for device, memory in prepared.memories.items() if isinstance(memory.device, CapturingDevice)}
         if capturing:
             self.steps = recordable(self.steps, capturing)
 
     @staticmethod
-    def _bytes(plan: Plan, size: Dim, sizes: Sizes) -> int:
+    def _bytes(plan: Plan, size: Dim, evaluated: Evaluated) -> int:
         """Return the size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
-        found = bounded(size, sizes)
+        found = evaluated.bounded(size)
         if found is None:
             raise PackageError(f"plan {plan.name}: the arena size {size!r} is unknown before the run")
         return found
 
-    def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
-        """Return the shapes of all values. A region's constraints are checked before the shapes of its outputs are computed, which
-        may be invalid if a constraint fails."""
+    def _checked_shapes(self, prepared: PreparedPlan, evaluated: Evaluated) -> list[Shape | None]:
+        """Return the shapes of all values. The constraints of the plan and of its regions are checked before shapes are computed,
+        which may be invalid if a constraint fails."""
         values, found = prepared.plan.values, prepared.fixed_shapes.copy()
+        check_constraints(prepared.plan.constraints, self.sizes)
         for item, invoked in zip(prepared.plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None and invoked.region.artifact.constraints:
-                shapes = [found[number] or self._shape(values[number]) for number in item.inputs]
-                check_constraints(invoked.region.artifact, region_sizes(invoked.region.artifact, shapes, self.sizes))
+                shapes = [found[number] or self._shape(values[number], evaluated) for number in item.inputs]
+                artifact = invoked.region.artifact
+                check_constraints(artifact.constraints, region_sizes(artifact, shapes, self.sizes))
         for first, *others in prepared.open_shapes:
-            found[first] = shape = self._shape(values[first])
+            found[first] = shape = self._shape(values[first], evaluated)
             for number in others:
                 found[number] = shape
         return found
 
-    def _shape(self, value: Value) -> Shape | None:
+    @staticmethod
+    def _shape(value: Value, evaluated: Evaluated) -> Shape | None:
         """Return the shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
-        return None if value.dtype is None else known_shape(value.shape, self.sizes)
+        return None if value.dtype is None else evaluated.shape(value.shape)
 
-    def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
+    def place(self, plan: Plan, value: Value, size: int, evaluated: Evaluated) -> int:
         """Return the offset of a value of `size` bytes, checked to be within the arena."""
-        offset = bounded(value.offset, sizes)
+        offset = evaluated.bounded(value.offset)
         arena = self.arenas.get(value.device, 0) if value.device else self.arena
         if offset is None or offset % ALIGNMENT or offset + size > arena:
             raise PackageError(f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {arena}")
         return offset
+
+    def late_place(self, plan: Plan, value: Value, shape: Shape, evaluated: Evaluated) -> int:
+        """Return the offset of a value whose shape is known only during the run, checked as by `place`. It must not have more bytes
+        than its declared shape, for which `_check_apart` has checked its place."""
+        assert value.dtype is not None
+        size, most = byte_count(shape, value.dtype.bytes), self._most_bytes(value, Evaluated(self.sizes))
+        if most is not None and size > most:
+            raise PackageError(f"plan {plan.name}: a value of shape {shape} exceeds its declared shape {show_shape(value)}")
+        return self.place(plan, value, size, evaluated)
+
+    @staticmethod
+    def _most_bytes(value: Value, evaluated: Evaluated) -> int | None:
+        """Return the greatest size of a value in bytes; None if it has no bound before the run."""
+        assert value.dtype is not None
+        dims = [evaluated.bounded(dim) for dim in value.shape]
+        return None if None in dims else byte_count(tuple(dim for dim in dims if dim is not None), value.dtype.bytes)
+
+    def _check_apart(self, plan: Plan, evaluated: Evaluated) -> None:
+        """Check that what an instruction writes to an arena overlaps nothing else that it reads or writes: a kernel may read an
+        operand again after it has written a result. Raises `PackageError`."""
+        spans: dict[int, tuple[str, int, int]] = {}
+        for number, value in enumerate(plan.values):
+            if value.storage == "arena":
+                assert value.dtype is not None
+                shape, begin = self.shapes[number], self.offsets.get(number)
+                size = self._most_bytes(value, evaluated) if shape is None else byte_count(shape, value.dtype.bytes)
+                begin = evaluated.bounded(value.offset) if begin is None else begin
+                if begin is not None and size != 0:
+                    spans[number] = value.device, begin, LIMIT if size is None else begin + size
+        for position, item in enumerate(plan.instructions):
+            if isinstance(item, Move) and item.donate:
+                continue  # in one place, which the verifier has compared
+            written = [number for number in written_by(item) if number in spans]
+            for number in written:
+                device, begin, end = spans[number]
+                for other in dict.fromkeys((*read_by(item), *written)):
+                    if other != number and other in spans:
+                        where, first, last = spans[other]
+                        if where == device and begin < last and first < end:
+                            raise PackageError(
+                                f"plan {plan.name}, instruction {position}: values {number} and {other} must not share memory"
+                            )
 
     def _region(self, prepared: PreparedPlan, instruction: Invoke, invoked: Invoked) -> RegionLayout | None:
         region = invoked.region
@@ -123,9 +172,10 @@ class Layout:
         if any(number in prepared.blocks and prepared.plan.values[number].storage == "dynamic" for number in instruction.outputs):
             return None  # a shared block gets its size when its tensor is written
         sizes = self.sizes if invoked.alike else region_sizes(region.artifact, inputs, self.sizes)
+        if not invoked.alike and len(sizes) < len(signature.dims):
+            return None
+        invoked.check_ranges(sizes)
         if not invoked.alike:
-            if len(sizes) < len(signature.dims):
-                return None
             check_shapes(region.artifact, signature.inputs, inputs, sizes)
             check_shapes(region.artifact, signature.outputs, outputs, sizes)
         dims = np.array([sizes[name] for name in invoked.dims], np.int64)
@@ -138,6 +188,23 @@ class Layout:
         return RegionLayout(region.call, dims, workspace, fresh, large)
 
 
+def _late_constraints(plan: Plan, sizes: Sizes) -> dict[int, tuple[Constraint, ...]]:
+    """Return the plan's constraints on sizes that the inputs do not determine, by the number of the instruction before which the
+    earlier instructions have determined all sizes that the constraint reads."""
+    waiting = [constraint for constraint in plan.constraints if constraint.holds(sizes) is None]
+    found: dict[int, list[Constraint]] = {}
+    shown = set(sizes)
+    for position, item in enumerate(plan.instructions, 1):
+        if not waiting:
+            break
+        shown.update(dim for number in written_by(item) for dim in plan.values[number].shape if isinstance(dim, SizeVar))
+        ready = [constraint for constraint in waiting if constraint.sizes <= shown]
+        if ready:
+            found[position] = ready
+            waiting = [constraint for constraint in waiting if constraint not in ready]
+    return {position: tuple(ready) for position, ready in found.items()}
+
+
 class PreparedPlan:
     """A plan with its regions and constants, and a cache of layouts by input sizes.
 
@@ -145,12 +212,11 @@ class PreparedPlan:
     the caller. tensors: positions and numbers of inputs that may have to be copied. as_given: positions and numbers of host objects
     and device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the outputs
     in the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values. open_shapes: numbers of values
-    whose shapes depend on sizes, grouped by equal shapes. arena: arena size. invoked: the regions of the instructions. readers:
-    functions that derive sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions
-    of inputs whose buffers outputs may reuse. taken: numbers of all values whose buffers other values reuse. bound: positions and
-    numbers, not in `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices of `bound`
-    inputs, by position. unread: outputs that nothing in the plan reads. makers: devices of `unread` outputs, by position, "" for
-    the host.
+    whose shapes depend on sizes, grouped by equal shapes. invoked: the regions of the instructions. readers: functions that derive
+    sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions of inputs whose buffers
+    outputs may reuse. taken: numbers of all values whose buffers other values reuse. bound: positions and numbers, not in
+    `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices of `bound` inputs, by
+    position. unread: outputs that nothing in the plan reads. makers: devices of `unread` outputs, by position, "" for the host.
     """
 
     def __init__(
@@ -161,6 +227,9 @@ class PreparedPlan:
         memories: Mapping[str, DeviceMemory] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
+        for device in plan.arenas:
+            if device not in memories:
+                raise PackageError(f"plan {plan.name}: no region of {device} uses device memory")
         self.memories = {device: memories[device] for device in plan.arenas}
         self.regions = regions
         self.inputs = tuple((name, number, plan.values[number]) for name, number in plan.inputs)
@@ -195,7 +264,6 @@ class PreparedPlan:
             if self.fixed_shapes[number] is None and value.dtype is not None:
                 equal.setdefault(value.shape, []).append(number)
         self.open_shapes = tuple(map(tuple, equal.values()))
-        self.arena = Formula(plan.workspace)
         self.invoked = tuple(
             Invoked(plan, item, regions[item.symbol], self.alignment) if isinstance(item, Invoke) else None
             for item in plan.instructions

@@ -13,7 +13,7 @@ import functools
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapped:
-    """A mapped image. `addresses` are the addresses of its functions. The image is unmapped when this object is garbage."""
+    """A mapped image or an opened library. `addresses` are the addresses of its functions. It is unmapped, or closed, when this
+    object is garbage."""
 
     def __init__(self, addresses: Mapping[str, int], release: Callable[..., object], *arguments: Any) -> None:
         self.addresses = addresses
@@ -93,7 +94,7 @@ def _opened_in_memory(image: Image, code: bytes) -> Mapped:
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(code)
-        return _opened(image, f"/proc/self/fd/{descriptor}")
+        return open_library(f"/proc/self/fd/{descriptor}", image.functions)
     finally:
         os.close(descriptor)
 
@@ -105,14 +106,16 @@ def _opened_on_disk(image: Image, code: bytes) -> Mapped:
     with tempfile.TemporaryDirectory(prefix="inlaid-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(code)
-        return _opened(image, str(path))
+        return open_library(str(path), image.functions)
 
 
-def _opened(image: Image, path: str) -> Mapped:
+def open_library(path: str, names: Iterable[str]) -> Mapped:
+    """Open a shared library, by its absolute path, that defines the functions `names`. Raises `OSError` if it cannot be opened, and
+    `AttributeError` if it lacks a function."""
     library = ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
     # ctypes never closes the libraries that it opens.
     mapped = Mapped({}, _libc().dlclose, library._handle)
-    mapped.addresses = {name: ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in image.functions}
+    mapped.addresses = {name: ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in names}
     return mapped
 
 

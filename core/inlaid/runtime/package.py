@@ -2,9 +2,13 @@
 
 A zip archive of uncompressed members:
 
-    manifest.json   format and version; plans; regions with signatures; the table of tensors
-    code/<n>        code of regions, each distinct one stored once
+    manifest.json   format and version; plans; regions by target, code and constants; the table of tensors
+    code/<n>        code of regions, each distinct one stored once, after a description of what the code was compiled for
     weights.bin     all tensors; aligned to 4096 bytes in the file, each tensor to 64 bytes in the member
+
+A code member starts with the byte length of its description (little-endian uint64) and the description, which is JSON: all that
+the code relies on, such as signature, workspace, constraints and the types of constants. The hash of the member covers both, so
+that no change elsewhere in the file makes code run on other sizes than it was compiled for.
 
 Tensors with equal dtype and bytes are stored once. Equal models give equal bytes. The file is memory-mapped, so that processes
 share the pages of weights. Nothing is unpickled or evaluated; all data is validated before use, and checksums detect damage. Code
@@ -37,10 +41,10 @@ from inlaid.records import dataclass, field
 from inlaid.runtime.arrays import Array, address
 from inlaid.runtime.codec import MAX_RANK, Json, decode, encode, expect, expect_fields, expect_int
 from inlaid.runtime.output import check_output, replacing
-from inlaid.types import DTYPES, from_numpy
+from inlaid.types import DTYPES, DType, from_numpy
 
 FORMAT = "inlaid-package"
-VERSION = 2
+VERSION = 3
 PAGE = 4096
 
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
@@ -70,12 +74,20 @@ class Package:
 
 
 @dataclass(frozen=True)
-class _RegionFields:
-    """Fields of a region's entry in the manifest that are encoded unchanged."""
+class _ConstantType:
+    """Name and type of a region's constant, as its code expects it."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What a region's code was compiled for: the fields of `Artifact` that it relies on. `constants` are in the order of the
+    artifact."""
 
     symbol: str
-    target: str
-    nodes: tuple[str, ...]
     format: str
     format_version: int
     signature: Signature
@@ -84,9 +96,12 @@ class _RegionFields:
     constraints: tuple[Constraint, ...]
     requires: tuple[str, ...]
     kernels: tuple[KernelInfo, ...]
+    constants: tuple[_ConstantType, ...]
 
 
-_CODE_FIELDS = ("code", "sha256", "constants", "variants")
+_REGION_FIELDS = ("target", "nodes", "code", "sha256", "constants", "variants")
+_LENGTH = struct.Struct("<Q")
+"""Header of a code member: byte length of the description."""
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------------
@@ -156,11 +171,21 @@ def write_package(package: Package, path: Path) -> None:
 
 def _region(artifact: Artifact, infos: Mapping[str, RegionInfo], codes: dict[bytes, str], tensors: _Tensors) -> dict[str, Json]:
     """Return a region's entry in the manifest, and add its code and tensors."""
-    info = infos[artifact.symbol]
-    plain = _RegionFields(
+    info, content = infos[artifact.symbol], _described(artifact)
+    return {
+        "target": info.target,
+        "nodes": list(info.nodes),
+        "code": codes.setdefault(content, f"code/{len(codes)}"),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "constants": [tensors.add(array) for array in artifact.constants.values()],
+        "variants": [_region(variant, infos, codes, tensors) for variant in artifact.variants],
+    }
+
+
+def _described(artifact: Artifact) -> bytes:
+    """Return the content of a code member: a description and the code."""
+    description = _Description(
         artifact.symbol,
-        info.target,
-        info.nodes,
         artifact.format,
         artifact.format_version,
         artifact.signature,
@@ -169,14 +194,10 @@ def _region(artifact: Artifact, infos: Mapping[str, RegionInfo], codes: dict[byt
         artifact.constraints,
         artifact.requires,
         artifact.kernels,
+        tuple(_ConstantType(name, from_numpy(array.dtype), array.shape) for name, array in artifact.constants.items()),
     )
-    code = {
-        "code": codes.setdefault(artifact.code, f"code/{len(codes)}"),
-        "sha256": hashlib.sha256(artifact.code).hexdigest(),
-        "constants": [[name, tensors.add(array)] for name, array in artifact.constants.items()],
-        "variants": [_region(variant, infos, codes, tensors) for variant in artifact.variants],
-    }
-    return {**encode(plain), **code}
+    text = json.dumps(encode(description), sort_keys=True, separators=(",", ":")).encode()
+    return b"".join((_LENGTH.pack(len(text)), text, artifact.code))
 
 
 def _member(name: str) -> zipfile.ZipInfo:
@@ -293,12 +314,12 @@ class _Reader:
             found[name] = self.data[begin:stop]
             if not self.verified and zlib.crc32(found[name]) != info.CRC:
                 raise self.damaged(f"the checksum of {name} does not match")
+        if _MANIFEST not in found or _WEIGHTS not in found:
+            raise self.damaged("it has no manifest and weights")
         spans.sort()
         for (_, stop), (start, _) in zip(spans, [*spans[1:], (end, end)], strict=True):
             if stop > start:
                 raise self.damaged("members overlap")
-        if _MANIFEST not in found or _WEIGHTS not in found:
-            raise self.damaged("it has no manifest and weights")
         return found
 
     def _span(self, info: zipfile.ZipInfo) -> tuple[int, int]:
@@ -323,13 +344,7 @@ class _Reader:
         return begin, begin + info.file_size
 
     def _manifest(self) -> dict[str, Json]:
-        raw = self.members[_MANIFEST]
-        if len(raw) > _MAX_MANIFEST:
-            raise self.damaged(f"the manifest must have at most {_MAX_MANIFEST} bytes, got {len(raw)}")
-        try:
-            manifest = json.loads(bytes(raw).decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise self.damaged(f"the manifest is not JSON: {error}") from error
+        manifest = self._json(self.members[_MANIFEST], "the manifest")
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise self.damaged("the manifest is not that of a package")
         if manifest.get("version") != VERSION:
@@ -338,6 +353,14 @@ class _Reader:
                 remedy="compile the model again, or install the version of Inlaid that created it",
             )
         return manifest
+
+    def _json(self, raw: memoryview, what: str) -> Json:
+        if len(raw) > _MAX_MANIFEST:
+            raise self.damaged(f"{what} must have at most {_MAX_MANIFEST} bytes, got {len(raw)}")
+        try:
+            return json.loads(bytes(raw).decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(f"{what} is not JSON: {error}") from error
 
     def _tensor_table(self, table: Json) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
         """Yield the dtype, shape, offset and bytes of each tensor, in file order and without overlap."""
@@ -387,38 +410,58 @@ class _Reader:
         return tuple(self._region(item, tensors, f"{where}.variants[{number}]", variant=True)[1] for number, item in listed)
 
     def _region(self, item: Json, tensors: Sequence[Array], where: str, variant: bool = False) -> tuple[RegionInfo, Artifact]:
-        fields = expect(item, dict, where)
-        plain = decode(_RegionFields, {name: of for name, of in fields.items() if name not in _CODE_FIELDS}, where)
-        code_fields = {name: of for name, of in fields.items() if name in _CODE_FIELDS}
-        member = expect(expect_fields(code_fields, _CODE_FIELDS, where)["code"], str, f"{where}.code")
-        if not member.startswith("code/") or member not in self.members:
-            raise PackageError(f"{where}: unknown code member {member[:80]!r}")
-        code = bytes(self.members[member])
-        if hashlib.sha256(code).hexdigest() != fields["sha256"]:
-            raise PackageError(f"{where}: the hash of the code of region {plain.symbol[:80]} does not match")
+        fields = expect_fields(item, _REGION_FIELDS, where)
+        target = expect(fields["target"], str, f"{where}.target")
+        nodes = tuple(expect(node, str, f"{where}.nodes") for node in expect(fields["nodes"], list, f"{where}.nodes"))
+        description, code = self._code(fields, where)
         if variant and fields["variants"] != []:
             raise PackageError(f"{where}: a variant must not have variants")
-        constants: dict[str, Array] = {}
-        for position, pair in enumerate(expect(fields["constants"], list, f"{where}.constants")):
-            place = f"{where}.constants[{position}]"
-            if len(expect(pair, list, place)) != 2 or type(pair[0]) is not str or pair[0] in constants:
-                raise PackageError(f"{place}: expected a new name and a tensor")
-            constants[pair[0]] = tensors[expect_int(pair[1], place, 0, len(tensors) - 1)]
         artifact = Artifact(
-            plain.symbol,
-            plain.format,
-            plain.format_version,
+            description.symbol,
+            description.format,
+            description.format_version,
             code,
-            plain.signature,
-            constants,
-            plain.workspace,
-            plain.aliases,
-            plain.constraints,
-            plain.requires,
-            plain.kernels,
+            description.signature,
+            self._constants(description, fields["constants"], tensors, where),
+            description.workspace,
+            description.aliases,
+            description.constraints,
+            description.requires,
+            description.kernels,
             () if variant else self._variants(fields["variants"], tensors, where),
         )
-        return RegionInfo(plain.symbol, plain.target, plain.nodes), artifact
+        return RegionInfo(description.symbol, target, nodes), artifact
+
+    def _code(self, fields: Mapping[str, Json], where: str) -> tuple[_Description, bytes]:
+        """Return the description and the code in a region's code member."""
+        member = expect(fields["code"], str, f"{where}.code")
+        if not member.startswith("code/") or member not in self.members:
+            raise PackageError(f"{where}: unknown code member {member[:80]!r}")
+        content = self.members[member]
+        if hashlib.sha256(content).hexdigest() != fields["sha256"]:
+            raise PackageError(f"{where}: the hash of {member} does not match")
+        if len(content) < _LENGTH.size:
+            raise self.damaged(f"{member} must have at least {_LENGTH.size} bytes, got {len(content)}")
+        end = _LENGTH.size + expect_int(_LENGTH.unpack_from(content)[0], f"{member}.length", 0, len(content) - _LENGTH.size)
+        description = decode(_Description, self._json(content[_LENGTH.size : end], f"the description in {member}"), member)
+        return description, bytes(content[end:])
+
+    def _constants(self, description: _Description, numbers: Json, tensors: Sequence[Array], where: str) -> dict[str, Array]:
+        """Return a region's constants by name, in the order and with the types that its code expects."""
+        place = f"{where}.constants"
+        types = description.constants
+        if len(expect(numbers, list, place)) != len(types) or len({constant.name for constant in types}) != len(types):
+            raise PackageError(f"{place}: expected {len(types)} constants of different names, got {len(numbers)}")
+        found: dict[str, Array] = {}
+        for number, constant in zip(numbers, types, strict=True):
+            array = tensors[expect_int(number, place, 0, len(tensors) - 1)]
+            if array.dtype != constant.dtype.numpy or array.shape != constant.shape:
+                raise PackageError(
+                    f"{place}: constant {constant.name[:80]!r} must be a tensor of {constant.dtype.name}{list(constant.shape)},"
+                    f" got {array.dtype}{list(array.shape)}"
+                )
+            found[constant.name] = array
+        return found
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

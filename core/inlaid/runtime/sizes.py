@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 
 from inlaid import arith
@@ -19,21 +18,65 @@ LIMIT = 1 << 47
 
 
 def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """Evaluate an expression; None while a variable has no value. Raises `KernelFault` for a negative value, `OutOfMemory` for a
-    value beyond `LIMIT`."""
-    if type(dim) is int:
-        return dim
-    try:
-        value = arith.evaluate(dim, sizes)
-    except KeyError:
-        return None
-    except ZeroDivisionError as error:
-        raise KernelFault(f"the size {dim!r} divides by zero") from error
-    if value >= LIMIT:
-        raise OutOfMemory(f"the size {dim!r} is {value}, which exceeds the address space")
-    if value < 0:
-        raise KernelFault(f"the size {dim!r} must be >= 0, got {value}")
-    return value
+    """Evaluate an expression as `Evaluated` does."""
+    return dim if type(dim) is int else Evaluated(sizes)(dim)
+
+
+class Evaluated:
+    """Values of expressions at fixed sizes. Subexpressions that several have in common are evaluated once."""
+
+    def __init__(self, sizes: Mapping[arith.Expr, int]) -> None:
+        self._sizes = sizes
+        self._evaluate = arith.Evaluation(sizes)
+
+    def __call__(self, dim: Dim) -> int | None:
+        """Return the value of an expression; None while a variable has no value. Raises `KernelFault` for a negative value,
+        `OutOfMemory` for a value beyond `LIMIT`."""
+        if type(dim) is int:
+            return dim
+        try:
+            value = self._evaluate(dim)
+        except KeyError:
+            return None
+        except ZeroDivisionError as error:
+            raise KernelFault(f"the size {dim!r} divides by zero") from error
+        if value >= LIMIT:
+            raise OutOfMemory(f"the size {dim!r} is {value}, which exceeds the address space")
+        if value < 0:
+            raise KernelFault(f"the size {dim!r} must be >= 0, got {value}")
+        return value
+
+    def shape(self, shape: tuple[Dim, ...]) -> Shape | None:
+        """Return the values of a shape; None while a dimension is unknown."""
+        found = []
+        for dim in shape:
+            value = self(dim)
+            if value is None:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def bounded(self, dim: Dim) -> int | None:
+        """Return the value of an expression, with upper bounds for existential dimensions without a value; None if there is no
+        bound."""
+        value = self(dim)
+        if value is not None or isinstance(dim, int):
+            return value
+        limits = dict(self._sizes)
+        for node in arith.post_order(dim, below=lambda node: _bounds(node, limits)):
+            if isinstance(node, SizeVar) and node not in limits:
+                bound = None if node.upper is None or not node.existential else known(node.upper, limits)
+                if bound is None:
+                    return None
+                limits[node] = bound
+        return known(dim, limits)
+
+
+def _bounds(node: arith.Expr, sizes: Mapping[arith.Expr, int]) -> tuple[arith.Expr, ...]:
+    """Return the operands of a node, or the bound of an existential dimension without a value."""
+    if isinstance(node, SizeVar) and node.existential and node not in sizes:
+        return (node.upper,) if isinstance(node.upper, arith.Expr) else ()
+    return node.operands
 
 
 class Formula:
@@ -55,7 +98,7 @@ class Formula:
                 continue
             places[node] = len(self._values)
             self._values.append(node.value if isinstance(node, arith.Const) else 0)
-            operation = _OPERATIONS.get(type(node))
+            operation = arith.ARITHMETIC.get(type(node))
             if isinstance(node, SizeVar):
                 self._names.append((places[node], node))
             elif operation is not None and self._steps is not None:
@@ -79,46 +122,14 @@ class Formula:
         return values[-1] if 0 <= values[-1] < LIMIT else known(self.dim, sizes)
 
 
-_OPERATIONS: Mapping[type[arith.Expr], Callable[[int, int], int]] = {
-    arith.Add: operator.add,
-    arith.Mul: operator.mul,
-    arith.FloorDiv: operator.floordiv,
-    arith.FloorMod: operator.mod,
-    arith.Min: min,
-    arith.Max: max,
-}
-
-
 def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shape | None:
     """Evaluate a shape; None while a dimension is unknown."""
-    found = []
-    for dim in shape:
-        value = known(dim, sizes)
-        if value is None:
-            return None
-        found.append(value)
-    return tuple(found)
+    return Evaluated(sizes).shape(shape)
 
 
 def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """Evaluate an expression, with upper bounds for existential dimensions without a value; None if there is no bound."""
-    if type(dim) is int:
-        return dim
-    limits = dict(sizes)
-    return None if isinstance(dim, arith.Expr) and not _bound(dim, limits) else known(dim, limits)
-
-
-def _bound(dim: arith.Expr, limits: Sizes) -> bool:
-    """Add a value or an upper bound of every variable of an expression to `limits`. Returns False if a variable has neither."""
-    for variable in arith.free_vars(dim):
-        if variable in limits:
-            continue
-        upper = variable.upper if isinstance(variable, SizeVar) and variable.existential else None
-        value = None if upper is None else bounded(upper, limits)
-        if value is None:
-            return False
-        limits[variable] = value
-    return True
+    """Evaluate an expression, with upper bounds as `Evaluated.bounded`."""
+    return dim if type(dim) is int else Evaluated(sizes).bounded(dim)
 
 
 def byte_count(shape: Shape, itemsize: int) -> int:

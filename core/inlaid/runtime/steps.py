@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
+from inlaid.arith import Constraint
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan, Wait
 from inlaid.records import dataclass
 from inlaid.runtime.invoked import Invoked, LoadedRegion, RegionLayout
@@ -55,7 +56,14 @@ class LaunchSteps:
     workspace: int
 
 
-OtherStep = Call | Branch | Loop | Move | Bind | Assert | Wait | LaunchStep | LaunchSteps | Transfer
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckStep:
+    """Checks constraints on sizes that earlier steps have determined."""
+
+    constraints: tuple[Constraint, ...]
+
+
+OtherStep = Call | Branch | Loop | Move | Bind | Assert | Wait | LaunchStep | LaunchSteps | Transfer | CheckStep
 """A step that the executor performs itself."""
 
 

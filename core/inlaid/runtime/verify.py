@@ -16,8 +16,8 @@ from inlaid.runtime.arrays import Array
 from inlaid.types import DType
 from inlaid.types import dtype as as_dtype
 
-_DEPTH = 200
-"""Greatest nesting depth of a dimension expression, since evaluation is recursive."""
+_BITS = 1 << 14
+"""Greatest number of bits of the value of an expression, if sizes have less than 64. Repeated products would take all memory."""
 
 
 def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Mapping[str, Array]) -> None:
@@ -41,24 +41,39 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
         _PlanVerifier(plan, program, by_symbol, weights).run()
 
 
-def verify_dim(dim: Dim, allowed: Callable[[SizeVar], bool], where: str) -> None:
-    """Check that all variables of an expression have run-time values, and that the expression is not nested too deeply."""
-    level = [] if isinstance(dim, int) else [dim]
-    if isinstance(dim, int) and dim < 0:
-        raise PackageError(f"{where}: {dim} is negative")
-    for _ in range(_DEPTH):
-        for node in level:
-            if isinstance(node, (arith.Var, arith.Opaque)) or (isinstance(node, SizeVar) and not allowed(node)):
-                raise PackageError(f"{where}: {node!r} has no value at run time")
-        level = [operand for node in level for operand in node.operands]
-        if not level:
+class DimVerifier:
+    """Checks that all variables of expressions have run-time values, by `allowed`, and that values are not too large to compute."""
+
+    def __init__(self, allowed: Callable[[SizeVar], bool]) -> None:
+        self._allowed = allowed
+        self._bits: dict[int, int] = {}
+
+    def verify(self, dim: Dim, where: str) -> None:
+        """Check one expression. Raises `PackageError`."""
+        if isinstance(dim, int):
+            if dim < 0:
+                raise PackageError(f"{where}: {dim} is negative")
             return
-    raise PackageError(f"{where}: an expression is nested too deeply")
+        bits = self._bits
+        for node in arith.post_order(dim, below=lambda node: () if id(node) in bits else node.operands):
+            if id(node) in bits:
+                continue
+            if isinstance(node, (arith.Var, arith.Opaque)) or (isinstance(node, SizeVar) and not self._allowed(node)):
+                raise PackageError(f"{where}: {node!r} has no value at run time")
+            below = [bits[id(item)] for item in node.operands]
+            if not below:
+                found = node.value.bit_length() if isinstance(node, arith.Const) else 64
+            else:
+                found = sum(below) if isinstance(node, arith.Mul) else max(below) + isinstance(node, arith.Add)
+            if found > _BITS:
+                raise PackageError(f"{where}: expected a size of at most {_BITS} bits, got a product of too many sizes")
+            bits[id(node)] = found
 
 
 def _verify_signature(artifact: Artifact) -> None:
     signature, where = artifact.signature, f"region {artifact.symbol}"
-    names = set()
+    names: set[str] = set()
+    inside, anywhere = DimVerifier(lambda size: size.name in names), DimVerifier(lambda size: True)
     for source in signature.dims:
         if source.name in names:
             raise PackageError(f"{where}: dimension {source.name} is declared twice")
@@ -69,14 +84,14 @@ def _verify_signature(artifact: Artifact) -> None:
                 f"{where}: dimension {source.name} refers to axis {source.axis} of input {source.input}, which does not exist"
             )
         if source.upper is not None:
-            verify_dim(source.upper, lambda size: size.name in names, f"{where}, bound of {source.name}")
+            inside.verify(source.upper, f"{where}, bound of {source.name}")
         names.add(source.name)
     for spec in (*signature.inputs, *signature.outputs):
         for dim in spec.shape:
-            verify_dim(dim, lambda size: True, f"{where}, shape of {spec.name}")  # an allocating kernel returns its sizes
+            anywhere.verify(dim, f"{where}, shape of {spec.name}")  # an allocating kernel returns its sizes
     conditions = [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
     for dim in (*artifact.workspace.values(), *conditions):
-        verify_dim(dim, lambda size: size.name in names, where)
+        inside.verify(dim, where)
     if any(len(set(side)) < len(artifact.aliases) for side in zip(*artifact.aliases, strict=True)):
         raise PackageError(f"{where}: an output or an input has two aliases")
     for output, given in artifact.aliases:
@@ -108,6 +123,7 @@ class _PlanVerifier:
             self.require(number not in self.ready, f"input {name!r} has the same value as another input")
             self.ready.add(number)
         self._values()
+        self._devices()
         for position, instruction in enumerate(plan.instructions):
             self.place = f"plan {plan.name}, instruction {position} ({type(instruction).__name__})"
             self._instruction(instruction)
@@ -156,10 +172,11 @@ class _PlanVerifier:
             # A called plan may use sizes of its caller.
             return size.existential or size in bound or plan.name != "main"
 
+        dims = DimVerifier(allowed)
         for number, value in enumerate(plan.values):
             where = f"{self.place}, value {number}"
             for dim in (*value.shape, value.offset):
-                verify_dim(dim, allowed, where)
+                dims.verify(dim, where)
             storages = ("arena", "constant", "dynamic", *(() if plan.name == "main" else ("input", "output")))
             self.require(not value.device or value.storage in storages, f"value {number} cannot be on a device")
             self.require(not value.device or value.dtype is not None, f"value {number} is a host object on a device")
@@ -182,7 +199,21 @@ class _PlanVerifier:
                 self.require(fits, f"constant {value.name!r} has another type")
                 self.ready.add(number)
         for size in (plan.workspace, *plan.arenas.values()):
-            verify_dim(size, allowed, f"{self.place}, workspace")
+            dims.verify(size, f"{self.place}, workspace")
+        for constraint in plan.constraints:
+            for dim in (constraint.condition, constraint.value):
+                if isinstance(dim, arith.Expr):
+                    dims.verify(dim, f"{self.place}, constraints")
+
+    def _devices(self) -> None:
+        """Check that every device that the plan uses has an arena, and is the target of a region."""
+        used = {value.device for value in self.plan.values} | {
+            item.device for item in self.plan.instructions if isinstance(item, Wait)
+        }
+        for device in sorted(used - {"", *self.plan.arenas}):
+            self.require(False, f"device {device!r} has no arena")
+        for device in sorted(set(self.plan.arenas) - set(self.targets.values())):
+            self.require(False, f"no region runs on device {device!r}")
 
     def _instruction(self, instruction: Instruction) -> None:
         if isinstance(instruction, (Bind, Assert)):
@@ -225,7 +256,7 @@ class _PlanVerifier:
             case Wait(device=device):
                 self.pending = {number: of for number, of in self.pending.items() if of != device}
             case Bind(source=source, target=target, element=element):
-                value = self.read(source)
+                value = self.on_host(source)
                 count = math.prod(dim if isinstance(dim, int) else 0 for dim in value.shape)
                 fits = value.dtype is as_dtype("int64") and 0 <= element < count
                 self.require(fits, f"value {source} is not an int64 tensor with element {element}")

@@ -7,7 +7,7 @@ the only store. Images of symbolic size, and images that are not 2-d, are flatte
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from math import gcd
 
 from inlaid.arith import ONE, Var, affine
@@ -156,7 +156,7 @@ def _loads(block: ir.Block) -> list[ir.Load]:
     return [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_pixels(
     count: int, height: int, width: int, depth: int, lanes: int, registers: int, core: Core, most: int | None = None
 ) -> tuple[ConvTile, float]:

@@ -8,7 +8,7 @@ flattened (see `flat_conv`).
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from math import gcd
 
 from inlaid.arith import Var
@@ -130,7 +130,7 @@ def _block(given: int, inputs: int, dot: Dot) -> int:
     return gcd(depth, max(dot.lanes, dot.group))
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_dot_tile(
     dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, core: Core, most: int | None = None
 ) -> tuple[ConvTile, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from inlaid.plugins.contract import Capabilities, Core
 from inlaid.records import dataclass
@@ -64,7 +64,7 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
     return cycles * 2 * capabilities.core.units * capabilities.vector_bits / 32 / capabilities.peak
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> tuple[Tile, ...]:
     """Enumerate the tiles that fit in registers for a product of at most `rows` rows, with at most `ways` rows (cache
     associativity), widest first."""
@@ -75,7 +75,7 @@ def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> 
     return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, most + 1) if fits(r, v, registers))
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_tile(
     rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, core: Core, threads: int = 1
 ) -> Tile:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inlaid import arith
-from inlaid.arith import Dim
+from inlaid.arith import Constraint, Dim
 from inlaid.artifact import KernelInfo, Signature
 from inlaid.records import dataclass, field
 from inlaid.tensor.ir import LoopProgram
@@ -55,7 +55,12 @@ class KernelCall:
     The call runs if all `predicates` hold. Predicates are evaluated in order, so a later one may read data that is written only if
     the earlier ones hold. The arms of a branch are calls with opposite predicates, one arm after the other. They share memory like
     other calls. A call with predicates defines no dimension. `operations` counts the kernel's arithmetic operations over the
-    region's dimensions (a multiply-add counts as two); it is 0 for a copy.
+    region's dimensions (a multiply-add counts as two); it is 0 for a copy. `assumed` are conditions on the kernel's own dimensions
+    that its schedule relies on; the predicates imply them.
+
+    `checks` are conditions over the region's dimensions, at the call that defines the last of these. Code checks them after the
+    call and ends the region with an error if one does not hold (see `RegionProgram.constraints`), so that no kernel accesses memory
+    by sizes that violate a condition.
     """
 
     kernel: int
@@ -66,6 +71,8 @@ class KernelCall:
     nodes: tuple[str, ...] = ()
     predicates: tuple[Predicate, ...] = ()
     operations: Dim = 0
+    checks: tuple[Constraint, ...] = ()
+    assumed: tuple[arith.Expr, ...] = ()
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -103,6 +110,13 @@ class RegionProgram:
     fast: int = 0
     schedules: tuple[KernelSchedule, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The conditions that the region checks itself, in the order of the calls. They are the first constraints of its artifact
+        (for a loop-level target, the driver adds them). An error code says which one is violated: see
+        `inlaid.runtime.host.VIOLATION`."""
+        return tuple(check for call in self.calls for check in call.checks)
 
 
 @dataclass(frozen=True)

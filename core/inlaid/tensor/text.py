@@ -218,6 +218,9 @@ class _Printer:
 
     def index(self, expr: arith.Expr) -> str:
         """Print an integer expression."""
+        return arith.format_expr(expr, self._leaf)
+
+    def _leaf(self, expr: arith.Expr) -> str:
         match expr:
             case arith.Var():
                 return self.name(expr)
@@ -226,13 +229,7 @@ class _Printer:
             case arith.Opaque(payload=payload, lower=lower, upper=upper):
                 assert isinstance(payload, ir.Expr)
                 return f"checked({self.value(payload)}, {self.index(lower)}, {self.index(upper)})"
-            case arith.Const():
-                return repr(expr)
-        operands = list(map(self.index, expr.operands))
-        symbol = expr.op if isinstance(expr, arith.Compare) else expr.symbol
-        if symbol:
-            return f"({operands[0]} {symbol} {operands[1]})"
-        return f"{type(expr).__name__.lower()}({', '.join(operands)})"
+        return repr(expr)
 
     def _shared_index(self, expr: arith.Expr) -> str:
         self._share(ir.Index(dtype("int64"), expr))

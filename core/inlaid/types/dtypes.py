@@ -5,7 +5,7 @@ A sub-byte element occupies one byte of storage, as in `ml_dtypes`. Packing seve
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from inlaid.errors import ParseError
@@ -111,7 +111,7 @@ def dtype(name: str | DType) -> DType:
 _FROM_NUMPY: dict[str, str] = {ml_name: name for name, ml_name in _ML_DTYPES.items()}
 
 
-@cache
+@lru_cache(256)  # numpy has a dtype for every length of strings
 def from_numpy(numpy_dtype: np.dtype[Any]) -> DType:
     """Convert a numpy dtype to an element type. Raises `ParseError` for a dtype without a counterpart (complex, dates)."""
     if numpy_dtype.kind in "OUST":

@@ -88,7 +88,7 @@ class Compiled:
         def read(number: int, place: tuple[str, int, int]) -> int:
             return int(machine.download(memory["arena"][0] + place[2], np.zeros(1, np.int64))[0])
 
-        for ready in printed.launches.of(dims, read):
+        for ready in printed.ready(arrays, outputs, dims, read):
             arguments: list[int | bytes] = []
             for storage, index, offset in ready.places:
                 arguments += [memory[storage][index], offset]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -208,3 +210,17 @@ def test_parameters_and_facts(machine):
     for grid, threads, arguments in (((1, 1, 1), (65, 1, 1), [1, 2]), ((1, 1, 1), (1, 1, 1), [1]), ((0, 1, 1), (1, 1, 1), [1, 2])):
         with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
             context.launch([context.prepare(function, grid, threads, arguments)], machine.stream)
+
+
+def test_memory_is_freed_during_an_allocation(device):
+    """The garbage collector may free device memory while an allocation holds the locks."""
+    buffer = device.allocate(64)
+
+    def free_inside():
+        with device._lock, device.context._lock:
+            device.free(buffer)
+
+    thread = threading.Thread(target=free_inside, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive() and not device.live

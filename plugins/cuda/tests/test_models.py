@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
+from tests.computed_relations import CASES, check_target
 from tests.threads.test_regions import ENTRIES
 
 import inlaid
@@ -108,3 +109,8 @@ def test_light_models(name):
 def test_trained_models(name):
     """int8 results are exact."""
     check_file(MODELS / f"{name}.tflite", TRAINED[name])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_relations_of_computed_sizes(case):
+    check_target(case, TARGET)

@@ -3,6 +3,7 @@ load only when a thread waits for it, in every order of threads. No GPU has run 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -175,8 +176,10 @@ def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, 
 def test_a_damaged_tensor_map(loaded, made, text):
     _, artifact = made
     plan, program = decode_launches(artifact)
-    descriptors = tuple(tuple(type(item)(item.buffer, text) for item in items) for items in plan.descriptors)
-    code = encode_launches(type(plan)(**{**vars(plan), "descriptors": descriptors}), program)
+    kernels = tuple(
+        replace(kernel, descriptors=tuple(replace(item, text=text) for item in kernel.descriptors)) for kernel in plan.kernels
+    )
+    code = encode_launches(replace(plan, kernels=kernels), program)
     with pytest.raises(Unsupported, match="is damaged"):
         loaded(type(artifact)(**{**vars(artifact), "code": code}))
 
@@ -190,7 +193,7 @@ def test_a_model_for_sm_90a(nvrtc, tmp_path):
     onnx.save(model, tmp_path / "model.onnx")
     (artifact,) = compile_file(tmp_path / "model.onnx", ["cuda:arch=sm_90a"]).package.artifacts
     plan, cubin = decode_launches(artifact)
-    boxes = [[TensorMap.parse(item.text).shape for item in items] for items in plan.descriptors]
+    boxes = [[TensorMap.parse(item.text).shape for item in kernel.descriptors] for kernel in plan.kernels]
     assert boxes == [[(1024, 2048), (2000, 1024)]]
     (found,) = resources(cubin).values()
     assert not found.local

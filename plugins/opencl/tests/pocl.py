@@ -57,7 +57,7 @@ class Compiled:
             cl.enqueue_copy(self.queue, found, arena, src_offset=place[2])
             return int(found[0])
 
-        for ready in printed.launches.of(dims, read):
+        for ready in printed.ready(arrays, outputs, dims, read):
             args: list[object] = []
             for storage, index, offset in ready.places:
                 args += [arena if storage == "arena" else memory[storage][index], np.int64(offset)]

@@ -6,11 +6,12 @@ import threading
 
 import numpy as np
 import pytest
+from tests.computed_relations import CASES, check_target
 
 import inlaid
 from inlaid import ops
 from inlaid.arith import SizeVar
-from inlaid.errors import KernelFault, OutOfMemory, TargetError, Unsupported
+from inlaid.errors import InputError, KernelFault, OutOfMemory, TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.runtime import load
@@ -219,8 +220,13 @@ def test_sizes_that_inputs_give_as_values(tidy, kind):
         given = shaped_input(rows, columns, k)
         for name, expected in wanted.run(given).items():
             np.testing.assert_array_equal(executable.run(given)[name], expected)
-    with pytest.raises(KernelFault, match="k must be <= "):
+    with pytest.raises(InputError, match=r"k must be 0 to .*, got 5"):
         executable.run(shaped_input(2, 4, 5))
     with pytest.raises(KernelFault, match="must be 0 to"):
         executable.run(shaped_input(2, 4, -1))
     del executable
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_relations_of_computed_sizes(case):
+    check_target(case, "opencl")

@@ -40,9 +40,9 @@ def test_code_is_read_as_it_was_written(name):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda code: code.update(kernels=[]), "expected a report flag per kernel"),
-        (lambda code: code.update(dims=[{"dim": 3}]), "must be names"),
-        (lambda code: code["sizes"].append({"dim": ["size", "other", 0, None]}), "must use dimensions and variables"),
+        (lambda code: code.update(kernels=[]), "field 'kernels' is unknown"),
+        (lambda code: code.update(dims=[{"dim": 3}]), "must be different names"),
+        (lambda code: code["sizes"].append({"dim": ["size", "other", 0, None]}), "other has no value at run time"),
         (lambda code: code["sizes"].append({"dim": ["call", "other"]}), "expected an expression"),
         (lambda code: code["places"][0].update(storage="disk"), "expected one of .*, got 'disk'"),
         (lambda code: code["places"][0].update(index=1), "places\\[0\\].index: an integer is out of range"),
@@ -52,7 +52,7 @@ def test_code_is_read_as_it_was_written(name):
         (lambda code: code["steps"][0]["launch"].update(buffers=[9]), "launch.buffers"),
         (lambda code: code["steps"][0]["launch"].update(grid=[0, 1, 99]), "launch.sizes"),
         (lambda code: code["steps"][0].update(read={"size": 1, "buffer": 0}), "read.size"),
-        (lambda code: code["steps"][0].update(read={"size": 0, "buffer": 0}), "got several"),
+        (lambda code: code["steps"][0].update(read={"size": 0, "buffer": 0}), "the region does not compute dimension n"),
         (lambda code: code["steps"][0].update(body=code["steps"][1:]), "step.variable"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +42,14 @@ def test_addresses_are_checked(changes: dict[str, int]) -> None:
     damaged = replace(image(), header=replace(image().header, **changes))  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="expected"):
         Image.from_bytes(damaged.to_bytes())
+
+
+def test_a_hostile_configuration_is_refused() -> None:
+    """At once: a buffer of 2^100000 bytes takes neither time nor memory."""
+    code = image().to_bytes().replace(b'"log_acc_buff":17', b'"log_acc_buff":100000')
+    (length,) = struct.unpack_from("<4xI", code)
+    with pytest.raises(Unsupported, match="log_acc_buff from 0 to 28, found 100000"):
+        Image.from_bytes(struct.pack("<4sI", code[:4], length + 4) + code[8:])
 
 
 @pytest.mark.parametrize(

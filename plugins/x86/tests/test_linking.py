@@ -239,7 +239,14 @@ def test_objects_with_any_bytes_changed(content: bytes, data: st.DataObject) -> 
 
 # --- the functions of the C library that LLVM calls --------------------------------------------------------------------
 
-HELPERS = ("memcpy", "memmove", "memset", "fmod", "fmodf", "fma", "fmaf")
+DIVISIONS = ("__udivti3", "__umodti3", "__divti3", "__modti3")
+HELPERS = ("memcpy", "memmove", "memset", "fmod", "fmodf", "fma", "fmaf", *DIVISIONS)
+
+
+class Wide(ctypes.Structure):
+    """A 128-bit integer in two registers."""
+
+    _fields_ = (("low", ctypes.c_uint64), ("high", ctypes.c_uint64))
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +262,7 @@ def helpers() -> Any:
         "fmodf": (ctypes.c_float,) * 3,
         "fma": (ctypes.c_double,) * 4,
         "fmaf": (ctypes.c_float,) * 4,
+        **dict.fromkeys(DIVISIONS, (Wide, Wide, Wide)),
     }
     found = {name: ctypes.CFUNCTYPE(*kind)(mapped.addresses[name]) for name, kind in kinds.items()}
     return {**found, "keep": mapped}
@@ -324,3 +332,21 @@ def test_arithmetic_of_random_bits(helpers: Any) -> None:
         [narrow, near.astype(np.float32), (near * [1, 2.0**-140, 2.0**-140]).astype(np.float32)]
     ).tolist():
         assert same(helpers["fmaf"](x, y, z), fmaf(x, y, z)), (x, y, z)
+
+
+BITS = st.one_of(
+    st.integers(0, 2**128 - 1), st.integers(0, 2**65), st.integers(0, 200), st.sampled_from([2**127, 2**128 - 1, 2**64])
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(BITS, BITS.filter(bool))
+def test_wide_division(helpers: Any, x: int, y: int) -> None:
+    def result(name: str) -> int:
+        found = helpers[name](*(Wide(value & (2**64 - 1), value >> 64) for value in (x, y)))
+        return found.high << 64 | found.low
+
+    assert (result("__udivti3"), result("__umodti3")) == divmod(x, y)
+    a, b = (value - 2**128 if value >= 2**127 else value for value in (x, y))
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    assert (result("__divti3"), result("__modti3")) == (quotient % 2**128, (a - quotient * b) % 2**128)

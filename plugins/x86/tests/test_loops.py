@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from inlaid.driver import context
 from inlaid.driver.compile import build_package
 from inlaid.errors import KernelFault
 from inlaid.graph import ir as graph
+from inlaid.runtime import Executable
 from inlaid.types import TensorType
 from inlaid_x86 import compilers
 
@@ -215,3 +218,20 @@ def test_equal_kernels_of_several_regions_are_made_once(monkeypatch):
     (kernels, modules), (again, more) = made(1), made(3)
     assert again == kernels
     assert more == modules + 2 * 2  # the functions of a region and of its loop have names of their own
+
+
+@pytest.mark.parametrize("count", [0, 4, 6, 1 << 40, -1])
+def test_a_trip_count_that_differs_from_the_rows_of_stacked_outputs(count):
+    """The count is a value, the rows are a size: a package may have the one changed without the other."""
+    x = variable("x", (3,))
+    step, old = variable("step", (), I64), variable("old", (3,))
+    body = graph.function([step, old], graph.tuple_([TRUE, ops.add(old, old), ops.neg(old)]))
+    looped = graph.loop(body, state=[x], trip_count=graph.constant(np.array(5)))
+    function = graph.function([x], graph.tuple_([graph.tuple_item(looped, 0), graph.tuple_item(looped, 1)]))
+    package = build_package(graph.Module({"main": function}), ["x86:threads=1"])
+    (name,) = package.weights
+    feed = {"x": random(3)}
+    assert Executable(package).run(feed)["output1"].shape == (5, 3)
+    changed = Executable(replace(package, weights={name: np.array(count)}))
+    with pytest.raises(KernelFault, match="a loop must run as many iterations as its stacked outputs have rows"):
+        changed.run(feed)

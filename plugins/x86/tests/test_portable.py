@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package
-from inlaid.errors import Unsupported
+from inlaid.errors import InputError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime import load
+from inlaid.runtime import Executable, load
 from inlaid.runtime.package import Package, write_package
 from inlaid.types import TensorType
 from inlaid_x86.cpu import LEVELS, host_features
@@ -113,3 +115,15 @@ def test_export_asks_for_one_processor(path: Path, tmp_path: Path) -> None:
 
     with pytest.raises(Unsupported, match=r"code for several processors.*cpu=x86-64-v3"):
         export_library(load(path), tmp_path / "lib.so")
+
+
+def test_each_version_checks_the_sizes() -> None:
+    n, m = SizeVar("n"), SizeVar("m")
+    x, y = (ir.var(name, TensorType((1, size), "float32")) for name, size in (("x", n), ("y", m)))
+    found = build_package(ir.Module({"main": ir.function([x, y], ops.concat(x, y, axis=0))}), TARGET)
+    (artifact,) = found.artifacts
+    assert artifact.variants and all(version.constraints == artifact.constraints for version in artifact.variants)
+    for version in (item for item in (artifact, *artifact.variants) if set(item.requires) <= HOST):
+        alone = dataclasses.replace(found, artifacts=(dataclasses.replace(version, variants=()),))
+        with pytest.raises(InputError, match="got 4 where m is 2, n is 4"):
+            Executable(alone).run({"x": np.ones((1, 4), np.float32), "y": np.ones((1, 2), np.float32)})

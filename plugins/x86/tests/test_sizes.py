@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.computed_relations import CASES, check_executable, check_target
 
 from inlaid import ops
 from inlaid.arith import SizeVar
-from inlaid.driver.compile import compile_module
+from inlaid.driver.compile import build_package, compile_module
 from inlaid.errors import InputError, KernelFault
-from inlaid.graph.ir import Module, function, tuple_, var
-from inlaid.runtime import layout
+from inlaid.graph.ir import Module, constant, function, loop, tuple_, tuple_item, var
+from inlaid.runtime import layout, load
+from inlaid.runtime.package import write_package
 from inlaid.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("host")
@@ -71,3 +73,53 @@ def test_what_sizes_decide_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -
         check(length, count)
     with pytest.raises((InputError, KernelFault)):
         executable.run({"x": np.ones(39, np.float32), "y": np.ones(3, np.float32)})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_relations_of_computed_sizes(case, tmp_path) -> None:
+    """With `check=true`, a kernel that ran at sizes which violate a condition would report an access out of bounds."""
+    check_target(case, "x86:threads=1,check=true")
+    package = build_package(case.module(), ["x86:threads=1"])
+    write_package(package, tmp_path / "model.inlaid")
+    check_executable(case, load(tmp_path / "model.inlaid"))
+
+
+def test_loops_that_checks_may_end_early() -> None:
+    """LLVM counts their iterations in 65 bits, and divides numbers of that width."""
+    x = var("x", TensorType((13, N), "uint8"))
+    executable = compile_module(Module({"main": function([x], ops.transpose(x, perm=(1, 0)))}), ["x86:threads=1,check=true"])
+    for size in (0, 1, 7, 8, 29, 64, 71):
+        value = np.random.default_rng(size).integers(0, 256, (13, size), np.uint8)
+        np.testing.assert_array_equal(executable.run({"x": value})["output0"], value.T)
+
+
+def test_checked_results_of_sizes_that_another_kernel_bounds() -> None:
+    """The kernel of the slice does not have the sizes that bound its result: those of the array whose elements are counted."""
+    x, end = var("x", TensorType((N, M), "float32")), var("end", TensorType((1,), "int64"))
+    found = ops.dynamic_slice(ops.nonzero(x), constant([0]), end, axes=(1,), strides=(2,))
+    executable = compile_module(Module({"main": function([x, end], found)}), ["x86:threads=1,check=true"])
+    for value, last in ((np.eye(3, 4), 9), (np.ones((2, 5)), 7), (np.zeros((2, 2)), 1)):
+        given = {"x": value.astype(np.float32), "end": np.array([last])}
+        np.testing.assert_array_equal(executable.run(given)["output0"], np.array(np.nonzero(value))[:, :last:2])
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_bounds_of_sizes_that_another_region_computes(looped: bool) -> None:
+    """The memory of a region depends on a size that no shape of its inputs has: it bounds the size of one of them."""
+    x = var("x", TensorType((N, 3), "int64"))
+    nonzero = ops.nonzero(x)
+    small = ops.less(ops.reduce_sum(nonzero, axes=(0, 1)), constant(np.int64(99)))
+    where = ops.after(nonzero, ops.assert_true(small, message="too many"))
+    if looped:
+        i, state = var("i", TensorType((), "int64")), var("state", where.type)
+        total = ops.reduce_sum(ops.dynamic_slice(x, constant([0]), constant([9]), axes=(0,), strides=(1,)), axes=(0, 1))
+        body = function([i, state], tuple_([constant(True), ops.add(state, total)]))
+        result = tuple_item(loop(body, state=[where], trip_count=constant(np.int64(2))), 0)
+    else:
+        wide = ops.cast(where, dtype="float32")
+        result = ops.cast(ops.matmul(ops.transpose(wide, perm=(1, 0)), wide), dtype="int64")
+    executable = compile_module(Module({"main": function([x], result)}), ["x86:threads=1"])
+    for value in (np.array([[1, 0, 2], [0, 0, 3]]), np.zeros((4, 3), np.int64), np.zeros((0, 3), np.int64)):
+        rows = np.array(np.nonzero(value))
+        expected = rows + 2 * value[:9].sum() if looped else rows.T @ rows
+        np.testing.assert_array_equal(executable.run({"x": value})["output0"], expected)

@@ -240,6 +240,21 @@ def test_random_updates(data):
                 np.testing.assert_array_equal(array, fresh[name])
 
 
+@pytest.mark.parametrize("shape", [(1, 6, 4), (4, 6), (6, 2, 2), (6, 4)])
+@pytest.mark.parametrize("donate", [(), ("x",)])
+def test_a_view_of_an_input_is_no_output_of_its_type(shape, donate):
+    x, at, rows = variable("x", shape), variable("at", (2, 1), I64), variable("rows", (2, 4))
+    function = graph.function([x, at, rows], ops.scatter_nd(ops.reshape(x, shape=(6, 4)), at, rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DonationWarning)
+        executable = inlaid.compile(function, targets=TARGET, donate=donate)
+    value = np.arange(24, dtype=np.float32)
+    given = {"x": aligned(value.reshape(shape)), "at": np.array([[4], [1]]), "rows": np.full((2, 4), 7, np.float32)}
+    expected = value.reshape(6, 4).copy()
+    expected[[4, 1]] = 7
+    np.testing.assert_array_equal(executable.run(given)["output0"], expected)
+
+
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 

@@ -48,3 +48,9 @@ def test_suggested_sizes_hold(n: int, m: int, kernel: int) -> None:
 
 def test_a_size_that_mends_the_first_of_several_is_suggested() -> None:
     assert suggested_size((at_least(N // 2, 1, "one"), at_least(M // 3, 1, "other")), {N: 1, M: 1}) == (N, 2)
+
+
+def test_a_size_that_divides_by_zero_is_not_suggested() -> None:
+    assert suggested_size((at_least(N // M, 1, "parts"),), {N: 3, M: 0}) == (M, 1)
+    assert suggested_size((at_least(4 // N, 3, "parts"),), {N: 0}) == (N, 1)
+    assert suggested_size((at_least(N // M, 1, "parts"), at_least(N, 4, "n")), {N: 0, M: 0}) is None

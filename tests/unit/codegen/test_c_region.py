@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.computed_relations import CASES, check_target, x_with
+from tests.made_plugin import registry_with
 
 from inlaid import arith, ops
 from inlaid.arith import SizeVar
@@ -17,11 +19,12 @@ from inlaid.codegen.c_indices import index_text
 from inlaid.codegen.c_kernel import Dialect, print_kernel
 from inlaid.codegen.c_region import region_in_c
 from inlaid.codegen.c_values import NATIVE
-from inlaid.errors import CompileError, KernelFault, Unsupported
+from inlaid.driver.compile import build_package
+from inlaid.errors import CompileError, InputError, KernelFault, Unsupported
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region
-from inlaid.plugins import Capabilities
+from inlaid.plugins import Accept, Capabilities, Codegen, Level, OpRule, TargetSpec, hookimpl
 from inlaid.runtime.c_source import CSourceRuntime, find_compiler
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, Offer, Version
@@ -408,3 +411,47 @@ def test_branches(rows):
         dims = np.array([rows], np.int64)
         kernel.invoke([values, np.array(value)], [found], np.zeros(64, np.uint8), dims)
         np.testing.assert_array_equal(found, values if not value else np.floor(values) if rows == 1 else -values)
+
+
+@pytest.fixture(scope="module")
+def c_target():
+    """A registry with a target whose code generator prints regions."""
+
+    @hookimpl
+    def inlaid_targets():
+        return [TargetSpec("c", "of a test", lambda options: Capabilities(tuple(NATIVE)), Level.LOOP)]
+
+    @hookimpl
+    def inlaid_op_rules(target):
+        return [OpRule("*", "all", lambda call: Accept())] if target.kind == "c" else ()
+
+    class CCodegen(Codegen):
+        def compile(self, unit, context):
+            return Artifact(unit.name, "c", 1, region_in_c(unit), unit.signature, unit.constants, {"": unit.workspace})
+
+    @hookimpl
+    def inlaid_codegen(target):
+        return CCodegen()
+
+    @hookimpl
+    def inlaid_runtime(target):
+        return CSourceRuntime("c", 1)
+
+    return registry_with("c", inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_relations_of_computed_sizes(case, c_target):
+    check_target(case, "c", c_target)
+
+
+def test_a_violation_ends_the_region(c_target):
+    """The kernel that reads a size which violates a condition does not run: its result keeps its bytes."""
+    case = next(case for case in CASES if case.name == "concat")
+    (artifact,) = build_package(case.module(), ["c"], c_target, keep=False).artifacts
+    assert artifact.constraints and [source.name for source in artifact.signature.dims][:2] == ["N", "M"]
+    kernel = c_target.runtime(c_target.target("c")).load(artifact, artifact.constants).kernel
+    result, dims = np.full((2, 6), 77), np.array([6, 2, 0], np.int64)
+    with pytest.raises(InputError, match=r"got 4 where .* is 4, M is 2 \(operator concat, at model:node"):
+        kernel.invoke([x_with(4), np.full(2, 10)], [result], np.zeros(1 << 12, np.uint8), dims)
+    assert (result == 77).all() and dims.tolist() == [6, 2, 4]

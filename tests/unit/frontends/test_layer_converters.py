@@ -262,6 +262,15 @@ def test_grid_sample(opset: int, mode: str, padding: str) -> None:
     like_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding)
 
 
+def test_affine_grid_of_one_point() -> None:
+    """Its coordinate is -1 with aligned corners, and 0 without."""
+    theta = normal(1, 2, 3)
+    for aligned, x in ((1, -1.0), (0, 0.0)):
+        (found,) = run("AffineGrid", 20, [theta, np.array([1, 1, 3, 1], np.int64)], align_corners=aligned)
+        for row, y in enumerate((-1.0, 0.0, 1.0) if aligned else (-2 / 3, 0.0, 2 / 3)):
+            np.testing.assert_allclose(found[0, row, 0], theta[0] @ [x, y, 1.0], rtol=1e-5, atol=1e-6)
+
+
 # --- recurrent layers -------------------------------------------------------------------------------------------------
 
 
@@ -331,7 +340,7 @@ def test_attention_refuses() -> None:
         run("Attention", 23, [q, q, q])
     with pytest.raises(ModelImportError, match="expected both past_key and past_value or neither, got one"):
         run("Attention", 23, [q, q, q, None, normal(1, 2, 3, 3)], q_num_heads=2, kv_num_heads=2)
-    with pytest.raises(ModelImportError, match="the hidden size must be a multiple of the 4 heads, got 6"):
+    with pytest.raises(ModelImportError, match="the hidden size, which is divided by heads, must be a multiple of 4, got 6"):
         run("Attention", 23, [q, q, q], q_num_heads=4, kv_num_heads=4)
     with pytest.raises(ModelImportError, match="update_rule"):
         run("LinearAttention", 27, [q, q, q], outputs=2, q_num_heads=2, kv_num_heads=2, update_rule="delta")

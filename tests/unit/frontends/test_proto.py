@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.fuzz.models import SAMPLES
 
 from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load, proto
@@ -146,3 +149,10 @@ def test_weights_given_twice_are_left_to_protobuf():
         memoryview(b"\x3a" + bytes([len(field) & 127 | 128, len(field) >> 7 & 127 | 128, len(field) >> 14]) + field)
     )
     assert not weights and onnx.ModelProto.FromString(content).graph.initializer[0] == model.graph.initializer[1]
+
+
+def test_every_truncation_is_survived():
+    data = SAMPLES["branch"].model().SerializeToString()
+    for length in range(len(data)):
+        with contextlib.suppress(ModelImportError):
+            load(data[:length])

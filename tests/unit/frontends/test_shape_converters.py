@@ -233,8 +233,12 @@ def test_slices_from_everywhere_to_everywhere(extent: int, known: bool) -> None:
         ),
         (13, "(float[6,4] x) => (float[k] y) { y = Transpose<perm=[0,0]>(x) }", "axes must be unique"),
         (13, "(float[6,4] x) => (float[k] y) { y = Flatten<axis=3>(x) }", "axis must be >= -2 and <= 2, got 3"),
-        (11, "(float[6,4] x) => (float[k] y) { y = Squeeze<axes=[0]>(x) }", "a squeezed axis must have extent 1, got 6 for axis 0"),
-        (13, "(float[6,4] x) => (float[k] a, float[k] b) <int64[2] s = {1,2}> { a, b = Split(x, s) }", "2 parts that add up to 6"),
+        (11, "(float[6,4] x) => (float[k] y) { y = Squeeze<axes=[0]>(x) }", "dimension 0, which is squeezed, must be 1, got 6"),
+        (
+            13,
+            "(float[6,4] x) => (float[k] a, float[k] b) <int64[2] s = {1,2}> { a, b = Split(x, s) }",
+            "the sum of the parts .* must be 6, got 3",
+        ),
         (13, "(float[5,4] x) => (float[k] a, float[k] b) { a, b = Split(x) }", "must be a multiple of 2"),
         (
             13,

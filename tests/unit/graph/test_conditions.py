@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from inlaid import arith, ops
 from inlaid.arith import Constraint, Dim, SizeVar
 from inlaid.graph import conditions
-from inlaid.graph.conditions import conditions_of, recording
+from inlaid.graph.conditions import recording
 from inlaid.graph.ir import Call, tuple_item, var
+from inlaid.graph.scope_conditions import conditions_of
 from inlaid.types import TensorType
 
 N, M, K = (SizeVar(name) for name in "nmk")

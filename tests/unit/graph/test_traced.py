@@ -13,6 +13,7 @@ import inlaid
 from inlaid import arith, conditions, ops
 from inlaid.arith import SizeVar
 from inlaid.errors import TypeInferenceError
+from inlaid.graph.scope_conditions import conditions_of
 from inlaid.graph.traced import TracedSize, trace
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
@@ -180,4 +181,4 @@ def test_a_call_inside_of_a_rule_states_its_conditions_for_the_rule() -> None:
     product = inlaid.Operator("my.product", infer, arity=(2, 2))
     made = product(inlaid.var("x", (3, N)), inlaid.var("y", (M, 4)))
     assert made.type.shape == (3, 4)  # type: ignore[union-attr]
-    assert [condition.expected for condition in conditions.conditions_of([made])] == ["m"]
+    assert [condition.expected for condition in conditions_of([made])] == ["m"]

@@ -10,7 +10,9 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.artifact import ALIGNMENT
+from inlaid.errors import InputError
 from inlaid.graph import ir as graph
+from inlaid.graph.scope_conditions import conditions_of
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities
@@ -31,7 +33,8 @@ def lowered(function: graph.Function, rules: Sequence[ScheduleRule] = SHARED_RUL
     """A region for a CPU. The result of a region is a tuple."""
     if not isinstance(function.body, graph.Tuple):
         function = graph.function(function.params, graph.tuple_([function.body]))
-    source = RegionSource("region", fuse(function) if fused else function)
+    calls = [item for item in graph.post_order(function.body) if isinstance(item, graph.Call)]
+    source = RegionSource("region", fuse(function) if fused else function, conditions=conditions_of(calls))
     region = lower_region(source, rules, KernelContext(CPU, CPU.cores))
     check(region)
     return region
@@ -127,6 +130,9 @@ def run(
             translate(kernel, own, semantics)(*(arrays[buffer] for buffer in kernel.params))
         for name, (_, cell) in zip(call.defines, kernel.defines, strict=True):
             known[name] = int(arrays[cell])
+        for constraint in call.checks:
+            if not constraint.holds(known):
+                raise InputError(constraint.message(known), operator=constraint.operator, node=constraint.node)
     shapes = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in region.signature.outputs]
     return [array.reshape(-1)[: int(np.prod(shape))].reshape(shape) for array, shape in zip(outputs, shapes, strict=True)]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.computed_relations import CASES, check
 from tests.unit.graph.strategies import F32, Generator, N, Program, assert_same, shape_of
 
 from inlaid import arith, ops
@@ -512,3 +513,16 @@ def test_sizes_of_kernels_are_given() -> None:
     region = lowered(ir.function([x], ops.transpose(x, perm=(1, 0))), fused=False)
     (call,) = region.calls
     assert [size.name for size in size_vars(region.kernels[call.kernel])] == [str(size) for size in call.sizes] == ["n", "m"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_relations_of_computed_sizes(case) -> None:
+    """Each condition is checked by the call that defines the last of its sizes."""
+    function = case.module().main
+    region = lowered(function)
+    for constraint in region.constraints:
+        number = next(number for number, call in enumerate(region.calls) if constraint in call.checks)
+        earlier = {size for call in region.calls[:number] for size in call.defines}
+        late = {size for size in arith.free_vars(constraint.condition) if ir.existential(size)}
+        assert not late <= earlier and late <= earlier | set(region.calls[number].defines)
+    check(case, lambda feeds: run(region, [feeds[param.name] for param in function.params])[0])

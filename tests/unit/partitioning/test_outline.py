@@ -11,7 +11,7 @@ import pytest
 from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
-from inlaid.errors import CompileError, VerifyError
+from inlaid.errors import CompileError, InputError, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -378,6 +378,29 @@ def test_functions_as_values_are_refused() -> None:
     judges = {"a": ELEMENTWISE}
     with pytest.raises(CompileError, match="functions as values"):
         compile_module(module, ["a"], registry_of(judges))
+
+
+# --- computed sizes -----
+
+
+def test_regions_show_the_sizes_in_the_types_of_their_results() -> None:
+    """The plan takes a size from the shape of a result. Here the only result that another region reads has n + 3 columns."""
+    x, z = ir.var("x", TensorType((6,), F32)), ir.var("z", TensorType((1, SizeVar("m")), "int64"))
+    padded = ops.concat(ops.nonzero(x), ops.reshape(np.arange(3), shape=(1, 3)), axis=1)
+    rows = ops.reduce_sum(ops.concat(ops.neg(padded), z, axis=0, span=ir.Span("model", "rows")), axes=(0,))
+    module = ir.Module({"main": ir.function([x, z], rows)})
+    judges = {"a": taking("nonzero", "concat", "reshape"), "b": taking("neg", "reduce_sum", "concat")}
+    found = partition(module, takers_of(judges))
+    verify_partition(module, found)
+    first = found.module[next(iter(found.regions))].body.type
+    assert isinstance(first, TupleType) and len(first.fields) == 2
+    executable = compile_module(module, list(judges), registry_of(judges))
+    given = {"x": np.array([0, 1, 2, 0, 3, 1], F32), "z": np.full((1, 7), 10)}
+    (result,) = executable.run(given).values()
+    np.testing.assert_array_equal(result, 10 - np.array([1, 2, 4, 5, 0, 1, 2]))
+    for columns in (6, 4, 1, 0):
+        with pytest.raises(InputError, match=rf"must be .* got 7 where .* m is {columns} .*model:rows"):
+            executable.run({**given, "z": np.full((1, columns), 10)})
 
 
 # --- the verifier -----------------------------------------------------------------------------------------------------

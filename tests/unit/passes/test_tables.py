@@ -82,3 +82,15 @@ def test_repeated_quantization_is_looked_up_if_asked() -> None:
     verify(changed)
     assert names(changed) == ["take"]
     np.testing.assert_array_equal(evaluate(changed, [every("uint8")]), evaluate(unit, [every("uint8")]))
+
+
+def test_a_zero_point_is_no_data() -> None:
+    """It has no more axes than the constant that it belongs to, so that it cannot be all of the bytes at once."""
+    point = var("point", TensorType((), "int8"))
+    value = ops.dequantize(constant(6, "int8"), constant(np.float32(0.0625)), point, dtype="float32", axis=0)
+    unit = function([point], stored(ops.exp(value), 0.05, 0, "int8"))
+    changed = tabulate(unit)
+    verify(changed)
+    for byte in (-128, -3, 6, 127):
+        expected = np.clip(np.rint(np.exp((6 - byte) / 16) / 0.05), -128, 127)
+        np.testing.assert_array_equal(evaluate(changed, [np.array(byte, np.int8)]), expected)

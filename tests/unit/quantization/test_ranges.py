@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inlaid.quantization.histogram import BINS, Histogram
@@ -38,6 +38,8 @@ def squared_error(values: np.ndarray, scale: Scale) -> float:
 
 @given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=60), st.integers(1, 59))
 @settings(deadline=None, max_examples=50)
+@example([0.0, 0.25], 1)
+@example([4096.0, -1e-45], 1)
 def test_counts_are_numpys_in_any_order(values: list[float], cut: int) -> None:
     array = np.array(values, np.float32)
     found, backwards, merged = counted(array[:cut], array[cut:]), counted(array[::-1]), counted(array[:cut])

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from tests.computed_relations import CASES, check_target
 
 from inlaid import ops
 from inlaid.arith import SizeVar
@@ -146,3 +147,8 @@ def test_equal_regions_give_equal_bytes():
     x = ir.var("x", TensorType((2,), "float32"))
     region = Region("region0", ir.function([x], ops.relu(x)), default_registry().target("reference"))
     assert ReferenceCodegen().compile(region, None).code == ReferenceCodegen().compile(region, None).code
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_relations_of_computed_sizes(case):
+    check_target(case, "reference")

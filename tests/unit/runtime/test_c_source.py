@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +53,22 @@ def test_a_function_of_the_plugins():
     result = np.zeros(3, np.float32)
     kernel.invoke([np.array([1, 2, 3], np.float32)], [result], np.zeros(0, np.uint8), NO_DIMS)
     assert result.tolist() == [2, 4, 6]
+
+
+@needs_compiler
+def test_a_region_is_closed_with_its_kernel():
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("/region.so")
+
+    gc.collect()
+    before = mapped()
+    kernel = loaded("return 0;")
+    gc.collect()
+    assert mapped() > before
+    kernel.invoke([np.ones(3, np.float32)], [np.zeros(3, np.float32)], np.zeros(0, np.uint8), NO_DIMS)
+    del kernel
+    gc.collect()
+    assert mapped() == before
 
 
 @needs_compiler

@@ -408,6 +408,63 @@ def test_a_value_outside_of_the_arena(lab, value, offset):
         lab.executable(plan).run({"x": f32(2)})
 
 
+@pytest.mark.parametrize(("offset", "size"), [(0, 128), (64, 192)])
+def test_a_result_that_overlaps_an_operand(lab, value, offset, size):
+    """A kernel may read an operand again after it has written a result."""
+    unary(lab, "id", lambda x: x, (20,))
+    values = (value("input", (20,)), value("arena", (20,)), value("arena", (20,), offset=offset), value("output", (20,)))
+    steps = (Invoke("id", (0,), (1,)), Invoke("id", (1,), (2,)), Invoke("id", (2,), (3,)))
+    with pytest.raises(PackageError, match="plan main, instruction 1: values 2 and 1 must not share memory"):
+        lab.executable(Plan("main", values, (("x", 0),), (("y", 3),), steps, size)).run({"x": f32(20)})
+    apart = (*values[:2], value("arena", (20,), offset=128), values[3])
+    np.testing.assert_array_equal(
+        lab.executable(Plan("main", apart, (("x", 0),), (("y", 3),), steps, 256)).run({"x": f32(20)})["y"], f32(20)
+    )
+
+
+def test_a_late_result_that_exceeds_its_declared_shape(lab, value):
+    """The places of values are checked for the shapes that the plan declares: a region must not compute larger ones."""
+    lab.region("all", lambda x, y: None, [((N,), "float32")], [((K,), "float32")], dims=[("n", 0, 0), ("?k", None, 0, N)])
+    lab.region("id", lambda x, y: None, [((K,), "float32")], [((K,), "float32")], dims=[("?k", 0, 0)])
+    few = SizeVar("?k", 0, 2)
+    values = (value("input", (N,)), value("arena", (few,)), value("output", (few,)))
+    plan = Plan("main", values, (("x", 0),), (("y", 2),), (Invoke("all", (0,), (1,)), Invoke("id", (1,), (2,))), 1024)
+    with pytest.raises(PackageError, match=r"a value of shape \(40,\) exceeds its declared shape \(\?k,\)"):
+        lab.executable(plan).run({"x": f32(40)})
+
+
+def test_a_late_size_that_two_operands_disagree_on(lab, value):
+    """The plan calls both sizes ?k; the region is compiled for two operands of one size."""
+    for name, count in (("two", 2), ("three", 3)):
+
+        def fill(x, y, dims, count=count):
+            y.reshape(-1)[:count] = 1
+            dims[1] = count
+
+        lab.region(name, fill, [((N,), "float32")], [((K,), "float32")], dims=[("n", 0, 0), ("?k", None, 0, N)])
+    lab.region("both", lambda a, b, y: None, [((K,), "float32")] * 2, [((K,), "float32")], dims=[("?k", 0, 0)])
+    values = (value("input", (N,)), *[value("dynamic", (K,))] * 2, value("output", (K,)))
+    steps = (Invoke("two", (0,), (1,)), Invoke("three", (0,), (2,)), Invoke("both", (1, 2), (3,)))
+    with pytest.raises(KernelFault, match=r"region both expects in1 of shape \(\?k,\), but the plan has \(3,\)"):
+        lab.executable(Plan("main", values, (("x", 0),), (("y", 3),), steps)).run({"x": f32(9)})
+
+
+@pytest.mark.parametrize(
+    ("declared", "size", "refused"), [((2, None), 1, True), ((2, None), 2, False), ((0, 4), 4, False), ((0, 4), 5, True)]
+)
+def test_sizes_for_which_a_region_is_not_compiled(lab, value, declared, size, refused):
+    """The code relies on the bounds in its signature; the plan's may be wider."""
+    narrow = SizeVar("n", *declared)
+    lab.region("id", lambda x, y: np.copyto(y, x), [((narrow,), "float32")], [((narrow,), "float32")], dims=[("n", 0, 0)])
+    plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("id", (0,), (1,)),))
+    model = lab.executable(plan)
+    if refused:
+        with pytest.raises(KernelFault, match=f"region id is compiled for n from .*, but the plan has {size}"):
+            model.run({"x": f32(size)})
+    else:
+        np.testing.assert_array_equal(model.run({"x": f32(size)})["y"], f32(size))
+
+
 def test_threads_do_not_disturb_one_another(chain):
     model = chain(N)
     errors = []

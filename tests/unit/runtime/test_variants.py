@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.package_files import redescribe, rewrite
 
 from inlaid.artifact.plan import Invoke, Plan
 from inlaid.artifact.variants import joined
 from inlaid.errors import PackageError, PluginError, Unsupported
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import read_package, write_package
-
-from .test_package import rewrite
 
 WEIGHTS = np.arange(100, dtype=np.float32)
 
@@ -87,10 +86,7 @@ def nested(variant):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda variant: variant.update(symbol="other"), "a variant must have the same symbol and signature"),
-        (lambda variant: variant["signature"]["outputs"].clear(), "a variant must have the same symbol and signature"),
-        (lambda variant: variant.update(sha256="0" * 64), "hash of the code"),
-        (lambda variant: variant.update(workspace={"": -1}), "is negative"),
+        (lambda variant: variant.update(sha256="0" * 64), "the hash of code/2 does not match"),
         (nested, "a variant must not have variants"),
     ],
 )
@@ -98,6 +94,22 @@ def test_hostile_variants(lab, versions, tmp_path, change, message):
     path = tmp_path / "model.inlaid"
     write_package(versions(), path)
     rewrite(path, lambda manifest: change(manifest["regions"][0]["variants"][1]))
+    with pytest.raises(PackageError, match=message):
+        Executable(read_package(path), registry=lab.registry)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda variant: variant.update(symbol="other"), "a variant must have the same symbol and signature"),
+        (lambda variant: variant["signature"]["outputs"].clear(), "a variant must have the same symbol and signature"),
+        (lambda variant: variant.update(workspace={"": -1}), "is negative"),
+    ],
+)
+def test_hostile_descriptions_of_variants(lab, versions, tmp_path, change, message):
+    path = tmp_path / "model.inlaid"
+    write_package(versions(), path)
+    redescribe(path, "code/1", change)
     with pytest.raises(PackageError, match=message):
         Executable(read_package(path), registry=lab.registry)
 

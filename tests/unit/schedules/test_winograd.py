@@ -92,8 +92,8 @@ def test_operator_is_a_convolution(tile, n, c, o, height, width, pads):
     ("shape", "attrs", "message"),
     [
         ((6, 6, 3, 8), {"tile": 3}, "tile must be one of .*, got 3"),
-        ((6, 6, 3, 8), {"tile": 2}, r"u \(4, 4, C, O\)"),
-        ((6, 6, 4, 8), {"tile": 4}, "must be the 3 channels of x, got 4"),
+        ((6, 6, 3, 8), {"tile": 2}, r"dimension 0 of u must be 4, got 6"),
+        ((6, 6, 4, 8), {"tile": 4}, "dimension 2 of u must be 3, got 4"),
         ((4, 4, 3, 8), {"tile": 2, "halves": True}, "with halves, tile must be one of 4, got 2"),
         ((6, 6, 3, 8), {"tile": 4, "strides": (2, 2)}, "strides and dilations must be 1"),
     ],

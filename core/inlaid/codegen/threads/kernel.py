@@ -65,7 +65,7 @@ def print_region(region: ThreadRegion, dialect: ThreadDialect, report: Callable[
         report("print", number, len(region.kernels))
         texts.append(print_thread_kernel(kernel, dialect))
     descriptors = [text.descriptors for text in texts]
-    plan = region.reporting([text.reports for text in texts], [text.shared for text in texts], descriptors)
+    plan = region.completed([text.reports for text in texts], [text.shared for text in texts], descriptors)
     return plan, thread_source(texts, dialect)
 
 

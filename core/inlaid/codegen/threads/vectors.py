@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from inlaid.codegen import c_values
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.runtime.launches import BUFFER_ALIGNMENT
 from inlaid.types import DType, dtype
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
@@ -24,7 +25,7 @@ _OF_BOOLS = {
     "le": "~{a} | {b}",
 }
 _BOOL = dtype("bool")
-VECTOR_BYTES = 16
+VECTOR_BYTES = BUFFER_ALIGNMENT
 """Maximum bytes of one load or store, and the alignment of buffers."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from inlaid import arith
 from inlaid.plugins.contract import Threads
@@ -160,7 +160,7 @@ def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, 
     return time
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def rank_tilings(problem: Problem, threads: Threads, memory: Memory) -> tuple[Tiling, ...]:
     """Return the `KEPT` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of threads."""
     shared = bool(memory.shared)

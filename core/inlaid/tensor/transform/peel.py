@@ -120,11 +120,12 @@ def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
 @dataclass(frozen=True)
 class _Pieces:
     """The condition `size * var + rest < limit` on a loop's variable. `rest` depends only on inner loops and is in [0, size). A
-    piece is the range of `size` elements that one iteration covers."""
+    piece is the range of `size` elements that one iteration covers. `analyzer` knows no bounds; the pieces of a loop share it."""
 
     size: int
     rest: arith.Expr
     limit: arith.Expr
+    analyzer: Analyzer
 
     @property
     def count(self) -> arith.Expr:
@@ -140,7 +141,7 @@ class _Pieces:
         """Test whether two conditions have the same size and limit."""
         if other is None or self.size != other.size:
             return False
-        return self.limit == other.limit or Analyzer().equal(self.limit, other.limit)
+        return self.limit == other.limit or self.analyzer.equal(self.limit, other.limit)
 
 
 class _Limits:
@@ -149,6 +150,7 @@ class _Limits:
     def __init__(self, loop: ir.For) -> None:
         self._variable = loop.var
         self._known: dict[Hashable, _Pieces | None] = {}
+        self._analyzer = Analyzer()
 
     def pieces(self, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
         """Convert a condition to `_Pieces`; None if it has another form. `inner` are the ranges of inner loops."""
@@ -169,7 +171,7 @@ class _Limits:
             rest = arith.simplify(found[1] - start)
             low, high = Analyzer(inner).bounds(rest)
             if low is not None and high is not None and low >= 0 and high < found[0].value:
-                return _Pieces(found[0].value, rest, arith.simplify(arith.ZERO - start))
+                return _Pieces(found[0].value, rest, self._analyzer.simplify(arith.ZERO - start), self._analyzer)
         return None
 
 

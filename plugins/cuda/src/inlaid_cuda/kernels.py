@@ -15,10 +15,9 @@ from inlaid.errors import KernelFault, Unsupported
 from inlaid.plugins import DeviceTensor, KernelTime
 from inlaid.plugins.blame import some
 from inlaid.runtime.arrays import address
-from inlaid.runtime.launch_code import all_steps
 from inlaid.runtime.launch_queues import LaunchQueue
-from inlaid.runtime.launch_regions import LaunchedRegion, Limits, Session, Stores, check_arguments, sizes_text, times_of_calls
-from inlaid.runtime.launches import Descriptor, LaunchPlan, Ready
+from inlaid.runtime.launch_regions import LaunchedRegion, Limits, Session, check_parameters, sizes_text, times_of_calls
+from inlaid.runtime.launches import Descriptor, LaunchPlan, Ready, Stores
 from inlaid_cuda.device import CudaDevice
 from inlaid_cuda.driver import Context, DriverError, FunctionFacts, Prepared, Status, TensorMap
 from inlaid_cuda.faults import RECOMPILE
@@ -44,22 +43,15 @@ class Functions:
         with device.driver_call(f"loading region {symbol}"):
             module = context.load(program)
             weakref.finalize(self, _unload, context, module)
-            shared = plan.shared or (0,) * len(plan.kernels)
-            named = [*zip(plan.kernels, shared, strict=True)]
-            for name, size in named:
-                _check_shared(device, name, size)
-            self.handles = [self._function(context, module, name, size, symbol) for name, size in named]
+            for kernel in plan.kernels:
+                _check_shared(device, kernel.name, kernel.shared)
+            self.handles = [self._function(context, module, kernel.name, kernel.shared, symbol) for kernel in plan.kernels]
             self.facts: list[FunctionFacts] = [context.function_facts(handle) for handle in self.handles]
-        for step in all_steps(plan.steps):
-            if step.launch is not None:
-                facts = self.facts[step.launch.kernel]
-                if facts.parameters is not None:
-                    check_arguments(artifact, plan, step.launch, facts.parameters)
-        self.maps = [
-            [(item.buffer, _tensor_map(item, symbol)) for item in items] for items in plan.descriptors or [()] * len(named)
-        ]
-        for (name, launched), facts in zip(named, self.facts, strict=True):
-            _check_shared(device, name, facts.shared + launched)
+        self.maps = [[(item.buffer, _tensor_map(item, symbol)) for item in kernel.descriptors] for kernel in plan.kernels]
+        for kernel, facts in zip(plan.kernels, self.facts, strict=True):
+            if facts.parameters is not None:
+                check_parameters(artifact, kernel, facts.parameters)
+            _check_shared(device, kernel.name, facts.shared + kernel.shared)
 
     @staticmethod
     def _function(context: Context, module: int, name: str, shared: int, symbol: str) -> int:
@@ -82,8 +74,7 @@ class PreparedSession(Session[Bound]):
         self.flags = region.new_flags(self, queue, _FLAG)
 
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """Pack the arguments of a launch. Raises `KernelFault` for a buffer outside its storage, and for more threads than the
-        function's registers allow."""
+        """Pack the arguments of a launch. Raises `KernelFault` for more threads than the function's registers allow."""
         most = self._functions.facts[ready.kernel].threads
         if math.prod(ready.threads) > most:
             info = region.artifact.kernels[ready.call]
@@ -99,7 +90,7 @@ class PreparedSession(Session[Bound]):
         for buffer, described in self._functions.maps[ready.kernel]:
             start = sum(arguments[2 * buffer : 2 * buffer + 2])
             arguments.append(self._device.tensor_map(described, start))
-        if region.plan.reports[ready.kernel]:
+        if region.plan.kernels[ready.kernel].reports:
             assert self.flags is not None
             arguments.append(self.flags.memory.address + ready.call * _FLAG)
         function = self._functions.handles[ready.kernel]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from inlaid.errors import TargetError
 
-FORMAT, FORMAT_VERSION = "cuda-cubin", 1
+FORMAT, FORMAT_VERSION = "cuda-cubin", 2
 """Artifact format: a launch plan and a cubin, or source for `host` (`inlaid.runtime.launch_code`)."""
 
 NATIVE, HOST = "native", "host"

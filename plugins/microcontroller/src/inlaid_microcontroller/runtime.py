@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from inlaid.errors import CompileError, TargetError, Unsupported
 from inlaid.plugins import DeviceStatus, Loaded
 from inlaid.runtime.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
+from inlaid.runtime.mapped import Mapped, open_library
 from inlaid_microcontroller.boards import find_board
 from inlaid_microcontroller.boards.emulate import missing
 from inlaid_microcontroller.boards.kernel import BoardKernel
@@ -48,9 +48,7 @@ class MicrocontrollerRuntime(HostRuntime):
             library = _library(source, caches().objects)
         except (ValueError, CompileError, TargetError, OSError) as error:
             raise Unsupported(f"the C of region {artifact.symbol} cannot be loaded: {error}", remedy="compile it again") from error
-        entry = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
-        assert entry is not None
-        return CFunctionKernel(artifact, entry, list(constants.values()), (self, library)).loaded(alignment=1)
+        return CFunctionKernel(artifact, library.addresses[ENTRY], list(constants.values()), (self, library)).loaded(alignment=1)
 
 
 def probe(options: MicrocontrollerOptions) -> DeviceStatus:
@@ -70,7 +68,7 @@ def source_of(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]])
     return ModelSource(NAME, decode(artifact.code), signature, inputs, outputs, constants)
 
 
-def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
+def _library(source: ModelSource, store: Store) -> Mapped:
     """Build the model as a shared library, or load it from the cache."""
     texts = {"model.h": source.header(), "model_weights.h": _constants(source), "model.c": source.code(), "entry.c": _entry(source)}
     compiler = find_compiler() or ""
@@ -86,7 +84,7 @@ def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
             store.put(key, library.read_bytes())
         else:
             library.write_bytes(known)
-        return ctypes.CDLL(str(library))
+        return open_library(str(library), (ENTRY,))
 
 
 def _constants(source: ModelSource) -> str:

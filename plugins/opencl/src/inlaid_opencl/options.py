@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inlaid.errors import TargetError
 
-FORMAT, FORMAT_VERSION = "opencl-c", 2
+FORMAT, FORMAT_VERSION = "opencl-c", 3
 """Artifact format: a launch plan and OpenCL C source (`inlaid.runtime.launch_code`)."""
 
 SHUFFLE, SHUFFLE_STANDARD = "cl_khr_subgroup_shuffle", "3.0"

@@ -16,10 +16,9 @@ from pyopencl import _cl
 
 from inlaid.artifact import Artifact
 from inlaid.errors import Unsupported
-from inlaid.runtime.launch_code import all_steps
 from inlaid.runtime.launch_queues import LaunchQueue
-from inlaid.runtime.launch_regions import LaunchedRegion, Session, Stores, check_arguments
-from inlaid.runtime.launches import LaunchPlan, Ready
+from inlaid.runtime.launch_regions import LaunchedRegion, Session, check_parameters
+from inlaid.runtime.launches import LaunchPlan, Ready, Stores
 from inlaid_opencl.device import OpenCLDevice
 
 Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], Ready]
@@ -38,7 +37,7 @@ class RegionCode:
 
     def new_kernel(self, number: int) -> cl.Kernel:
         """Create a kernel object of function `number`. Raises `Unsupported` if the program lacks it."""
-        name = self.plan.kernels[number]
+        name = self.plan.kernels[number].name
         try:
             return cl.Kernel(self.program, name)
         except cl.Error as error:
@@ -49,13 +48,12 @@ class RegionCode:
             raise self.device.failure(error, f"loading kernel {name}") from error
 
     def checked_kernels(self) -> list[list[cl.Kernel]]:
-        """Create a kernel object per function. Raises `Unsupported` if the number of arguments of a function differs from the
+        """Create a kernel object per function. Raises `Unsupported` if the number of parameters of a function differs from the
         plan."""
-        made = [[self.new_kernel(number)] for number in range(len(self.plan.kernels))]
-        for step in all_steps(self.plan.steps):
-            if step.launch is not None:
-                check_arguments(self.artifact, self.plan, step.launch, made[step.launch.kernel][0].num_args)
-        return made
+        made = [self.new_kernel(number) for number in range(len(self.plan.kernels))]
+        for function, kernel in zip(self.plan.kernels, made, strict=True):
+            check_parameters(self.artifact, function, kernel.num_args)
+        return [[kernel] for kernel in made]
 
 
 class KernelSession(Session[Bound]):
@@ -75,7 +73,7 @@ class KernelSession(Session[Bound]):
             self._spare[ready.kernel].append(kernel)
 
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """Set the arguments of a launch on a kernel object. Raises `KernelFault` for a buffer outside its storage."""
+        """Set the arguments of a launch on a kernel object."""
         code = self._code
         spare = self._spare[ready.kernel]
         kernel = spare.pop() if spare else code.new_kernel(ready.kernel)
@@ -89,7 +87,7 @@ class KernelSession(Session[Bound]):
         for scalar in ready.scalars:
             set_bytes(place, _LONG(scalar))
             place += 1
-        if code.plan.reports[ready.kernel]:
+        if code.plan.kernels[ready.kernel].reports:
             kernel.set_arg(place, self._parts[ready.call])
         items = tuple(size * threads for size, threads in zip(ready.grid, ready.threads, strict=True))
         return kernel, items, ready.threads, ready

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, single
+from tests.unit.frontends.tflite.samples import SAMPLES
 
 from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import first_states, load
@@ -17,43 +17,7 @@ from inlaid.frontends.tflite import first_states, load
 EXTREMES = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
 
-def constant(values: Any, of: str = "int32") -> Tensor:
-    data = np.asarray(values, of)
-    return Tensor(data.shape, of, data)
-
-
-def model() -> bytes:
-    """A small model of several graphs, with operators of many families."""
-    image, half = Tensor((1, 4, 4, 2), "int8", scale=0.5), Tensor((1, 2, 2, 2), "int8", scale=0.5)
-    weights = Tensor((2, 1, 1, 2), "int8", np.ones((2, 1, 1, 2), np.int8), [0.5, 0.25], [0, 0], 0)
-    window = {"strideW": 2, "strideH": 2, "filterWidth": 2, "filterHeight": 2, "padding": 1}
-    tensors = (
-        *(image, weights, Tensor((2,), "int32", np.ones(2, np.int32)), image, half, half, constant([4, 4])),
-        *(image, constant([1, -1]), Tensor((1, 32), "int8", scale=0.5), Tensor((1, 32), "int8", scale=0.5)),
-        *(
-            constant([0, 1]),
-            constant([1, 2]),
-            constant([1, 2]),
-            Tensor((1, 1), "int8", scale=0.5),
-            Tensor((1, 2), "int8", scale=0.5),
-        ),
-    )
-    ops = (
-        Op("CONV_2D", (0, 1, 2), (3,), ("Conv2DOptions", {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1})),
-        Op("AVERAGE_POOL_2D", (3,), (4,), ("Pool2DOptions", window)),
-        Op("MAX_POOL_2D", (3,), (5,), ("Pool2DOptions", window)),
-        Op("RESIZE_BILINEAR", (4, 6), (7,), ("ResizeBilinearOptions", {})),
-        Op("RESHAPE", (7, 8), (9,)),
-        Op("CALL", (9,), (10,), ("CallOptions", {"subgraph": 1})),
-        Op("STRIDED_SLICE", (10, 11, 12, 13), (14,), ("StridedSliceOptions", {"beginMask": 1})),
-        Op("CONCATENATION", (14, 14), (15,), ("ConcatenationOptions", {"axis": 1})),
-    )
-    row = Tensor((1, 32), "int8", scale=0.5)
-    called = Graph((row, row), (0,), (1,), (Op("SOFTMAX", (0,), (1,), ("SoftmaxOptions", {"beta": 1.0})),))
-    return file(Graph(tensors, (0,), (5, 15), ops), called)
-
-
-WHOLE = model()
+WHOLE = SAMPLES["image"]
 
 
 def loads(data: bytes) -> bool:
@@ -79,15 +43,6 @@ def test_words_of_extreme_values(value: int) -> None:
 
 def test_truncated_files() -> None:
     assert not any(loads(WHOLE[:end]) for end in range(8, len(WHOLE) - 400, 24))
-
-
-def test_random_damage() -> None:
-    generator = np.random.default_rng(7)
-    for _ in range(300):
-        data = bytearray(WHOLE)
-        for place in generator.integers(8, len(data), int(generator.integers(1, 12))):
-            data[place] = int(generator.integers(0, 256))
-        loads(bytes(data))
 
 
 def test_lists_that_overlap_are_not_walked_over_and_over() -> None:

@@ -118,7 +118,8 @@ class HostContext:
         self._order, self._seed = order, seed
         self._failed: DriverError | None = None
         self._handles = itertools.count(max(STREAMS) + 1)
-        self._lock = threading.Lock()  # guards the count of allocated bytes and the stacks
+        # Guards the count of allocated bytes and the stacks. Reentrant: the garbage collector may free memory during an allocation.
+        self._lock = threading.RLock()
         self._live = 0
         stacks = mmap.mmap(-1, MOST_THREADS * STACK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         stacks.madvise(mmap.MADV_NOHUGEPAGE)  # most stacks use one page

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TypeVar
 
 from inlaid.plugins.contract import Threads
@@ -254,13 +254,13 @@ def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, s
     return -(-grid // (processors * along)) * (START + along * finish + -(-problem.depth // tiling.depth) * step)
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int) -> tuple[WarpTiling, ...]:
     """Return the warp tilings with the least predicted time, best first."""
     return _ranked(_tilings(problem), problem, fetch, threads, shared, most_stages)
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def rank_warpgroup_tilings(
     problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int, multiples: tuple[int, int] = (1, 1)
 ) -> tuple[WarpgroupTiling, ...]:

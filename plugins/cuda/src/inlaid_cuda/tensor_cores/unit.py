@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from inlaid import arith
 from inlaid.arith import Var
@@ -104,7 +104,7 @@ def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> str:
 _Key = tuple[tuple[object, ...], ...]
 
 
-@cache
+@lru_cache(16)  # users declare intrinsics of their own, so that the number of keys has no bound
 def _by_key(intrinsics: tuple[TensorIntrin, ...]) -> Mapping[_Key, Sequence[TensorIntrin]]:
     found: dict[_Key, list[TensorIntrin]] = {}
     for item in intrinsics:

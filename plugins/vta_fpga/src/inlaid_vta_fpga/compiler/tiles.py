@@ -8,7 +8,7 @@ the time of a tile is the maximum of both. A layer starts with the loads of its 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from math import prod, sqrt
 
@@ -65,7 +65,7 @@ def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
     )  # fmt: skip
 
 
-@cache
+@lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def _best(extents: Extents, config: Config, threads: int) -> tuple[float, TileSizes]:
     found: tuple[float, TileSizes] | None = None
     _, channels, rows, columns = extents.shape

@@ -29,6 +29,10 @@ PAGE_BYTES = 4096
 """Page size in bytes. DRAM buffers start on page boundaries. Physical page 0 is invalid."""
 _INSTRUCTION_HALF = 64
 _ADDRESS_BITS = 16
+_GREATEST = {"log_batch": 12, "log_block": 12, "bus_bytes": 128, "burst_beats": 256}
+"""Greatest values of fields: elements have at most a page, and AXI4 has buses of at most 1024 bits and bursts of 256 beats."""
+_GREATEST_LOG_BUFFER = _ADDRESS_BITS + 12
+"""Greatest log2 of the bytes of a buffer: 2^16 elements of a page."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,11 @@ class Config:
         if (self.log_inp_width, self.log_wgt_width, self.log_acc_width) != (3, 3, 5):
             self._illegal("int8 operands and int32 accumulators (log widths 3, 3, 5)", "other widths")
         for field in fields(self):
-            least = 1 if field.name in ("bus_bytes", "burst_beats") else 0
-            if getattr(self, field.name) < least:
-                self._illegal(f"{field.name} >= {least}", str(getattr(self, field.name)))
+            least, greatest = int(not field.name.startswith("log_")), _GREATEST.get(field.name, _GREATEST_LOG_BUFFER)
+            value = getattr(self, field.name)
+            if not least <= value <= greatest:
+                found = str(value) if abs(value) < 1 << 64 else f"a number of {value.bit_length()} bits"
+                self._illegal(f"{field.name} from {least} to {greatest}", found)
         if self.bus_bytes & (self.bus_bytes - 1) or self.burst_beats & (self.burst_beats - 1):
             self._illegal("bus_bytes and burst_beats that are powers of two", f"{self.bus_bytes} and {self.burst_beats}")
         for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.UOP):

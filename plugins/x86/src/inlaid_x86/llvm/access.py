@@ -22,17 +22,19 @@ def accessed_buffers(kernel: ir.LoopProgram) -> tuple[ir.Buffer, ...]:
     return tuple(dict.fromkeys((*kernel.params, *local)))
 
 
-def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr:
-    """Return the capacity of a buffer in elements, with upper bounds for sizes that the kernel computes."""
+def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr | None:
+    """Return the capacity of a buffer in elements, with upper bounds for sizes that the kernel computes. Returns None if it depends
+    on sizes that the kernel does not have: an input's size that another kernel computed has a bound of other sizes."""
     most: dict[arith.Expr, arith.Expr] = {size: arith.wrap(size.upper) for size, _ in kernel.defines if size.upper is not None}
-    return substitute(arith.wrap(arith.product(buffer.shape)), most)
+    count = substitute(arith.wrap(arith.product(buffer.shape)), most)
+    return count if arith.free_vars(count) <= {*size_vars(kernel)} else None
 
 
 class AccessGuard:
     """Prints the bounds checks of one kernel."""
 
     def __init__(self, kernel: ir.LoopProgram) -> None:
-        self._limits = {buffer: elements(kernel, buffer) for buffer in kernel.params}
+        self._limits: dict[ir.Buffer, arith.Expr | None] = {buffer: elements(kernel, buffer) for buffer in kernel.params}
         self._codes = {buffer: ACCESS_ERROR + number for number, buffer in enumerate(accessed_buffers(kernel))}
 
     def allocate(self, buffer: ir.Buffer, count: int) -> None:
@@ -49,8 +51,12 @@ class AccessGuard:
         mask: Value | None,
     ) -> None:
         """Print code that returns an error code unless [`index`, `index` + `count`) is inside a buffer. `index` may be a vector.
-        Under a mask, lane k accesses element `index` + k, and only active lanes are checked."""
-        limit = size(self._limits[buffer])
+        Under a mask, lane k accesses element `index` + k, and only active lanes are checked. A buffer of unknown capacity is not
+        checked."""
+        capacity = self._limits[buffer]
+        if capacity is None:
+            return
+        limit = size(capacity)
         if index.ref.isdecimal() and limit.ref.isdecimal() and mask is None and int(index.ref) + count <= int(limit.ref):
             return
         if mask is not None and not index.lanes:
@@ -82,8 +88,8 @@ def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
 
 def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, ...]]:
     """Return pairs (size, limit) in bytes that must satisfy size <= limit. Each buffer of a call gives two: the size that the
-    kernel assumes with the buffer's size, and the buffer's end offset with the size of the memory that contains it. bounds: upper
-    bounds of sizes that the region computes."""
+    kernel assumes, if it is known, with the buffer's size, and the buffer's end offset with the size of the memory that contains
+    it. bounds: upper bounds of sizes that the region computes."""
     kernel = region.kernels[call.kernel]
     names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(kernel), call.sizes, strict=True))
     names |= {size: bounds.get(name, name) for (size, _), name in zip(kernel.defines, call.defines, strict=True)}
@@ -91,7 +97,9 @@ def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr
     for own, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
         has = _most(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
-        pairs.append((substitute(arith.mul(elements(kernel, own), own.dtype.bytes), names), has))
+        count = elements(kernel, own)
+        if count is not None:
+            pairs.append((substitute(arith.mul(count, own.dtype.bytes), names), has))
         pairs.append((arith.add(buffer.offset, has), _most(_owner_bytes(region, buffer), bounds)))
     return pairs
 

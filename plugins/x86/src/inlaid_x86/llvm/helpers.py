@@ -1,7 +1,9 @@
 """LLVM text of the C library functions that LLVM's code generator calls, so that linked code needs no library.
 
-LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, and `fma` on processors
-without fused multiply-add. The functions in this module return the same bits as the C library's.
+LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, `fma` on processors without
+fused multiply-add, and `__udivti3` and its like for quotients of more than 64 bits: it computes the number of a loop's iterations
+in 65 bits, where checked accesses may end the loop early. The functions in this module return the same bits as those of the C
+library and of the compiler's runtime library.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ def helper(symbol: str) -> str | None:
             return _FMA
         case "fmaf":
             return _FMAF
+        case "__udivti3" | "__umodti3":
+            return f"{_DIVISION}{_UNSIGNED.format(symbol=symbol, part=int(symbol == '__umodti3'))}"
+        case "__divti3" | "__modti3":
+            return f"{_DIVISION}{_SIGNED.format(symbol=symbol, part=int(symbol == '__modti3'))}"
     return None
 
 
@@ -422,4 +428,65 @@ rounded:
   %bits = or i64 %bounded, %sign
   %result = bitcast i64 %bits to double
   ret double %result
+}}"""
+
+_DIVISION = """\
+declare i128 @llvm.ctlz.i128(i128, i1)
+declare i128 @llvm.abs.i128(i128, i1)
+
+; Quotient and remainder by long division in base two: the divisor moves down from the highest bit of the dividend.
+define internal { i128, i128 } @divide(i128 %x, i128 %y) #1 {
+entry:
+  %less = icmp ult i128 %x, %y
+  br i1 %less, label %none, label %start
+none:
+  %zero = insertvalue { i128, i128 } zeroinitializer, i128 %x, 1
+  ret { i128, i128 } %zero
+start:
+  %x.zeros = call i128 @llvm.ctlz.i128(i128 %x, i1 false)
+  %y.zeros = call i128 @llvm.ctlz.i128(i128 %y, i1 false)
+  %shift = sub i128 %y.zeros, %x.zeros
+  %highest = shl i128 %y, %shift
+  br label %step
+step:
+  %count = phi i128 [ %shift, %start ], [ %count.next, %step ]
+  %divisor = phi i128 [ %highest, %start ], [ %divisor.next, %step ]
+  %rest = phi i128 [ %x, %start ], [ %rest.next, %step ]
+  %quotient = phi i128 [ 0, %start ], [ %quotient.next, %step ]
+  %fits = icmp uge i128 %rest, %divisor
+  %less.rest = sub i128 %rest, %divisor
+  %rest.next = select i1 %fits, i128 %less.rest, i128 %rest
+  %doubled = shl i128 %quotient, 1
+  %bit = zext i1 %fits to i128
+  %quotient.next = or i128 %doubled, %bit
+  %divisor.next = lshr i128 %divisor, 1
+  %count.next = sub i128 %count, 1
+  %more = icmp sgt i128 %count, 0
+  br i1 %more, label %step, label %done
+done:
+  %first = insertvalue { i128, i128 } zeroinitializer, i128 %quotient.next, 0
+  %both = insertvalue { i128, i128 } %first, i128 %rest.next, 1
+  ret { i128, i128 } %both
+}
+"""
+_UNSIGNED = """
+define hidden i128 @{symbol}(i128 %x, i128 %y) #1 {{
+  %both = call {{ i128, i128 }} @divide(i128 %x, i128 %y)
+  %result = extractvalue {{ i128, i128 }} %both, {part}
+  ret i128 %result
+}}"""
+_SIGNED = """
+; Rounds towards zero: the remainder has the sign of the dividend.
+define hidden i128 @{symbol}(i128 %x, i128 %y) #1 {{
+  %x.size = call i128 @llvm.abs.i128(i128 %x, i1 false)
+  %y.size = call i128 @llvm.abs.i128(i128 %y, i1 false)
+  %both = call {{ i128, i128 }} @divide(i128 %x.size, i128 %y.size)
+  %size = extractvalue {{ i128, i128 }} %both, {part}
+  %signs = xor i128 %x, %y
+  %remainder = icmp eq i32 {part}, 1
+  %sign = select i1 %remainder, i128 %x, i128 %signs
+  %negative = icmp slt i128 %sign, 0
+  %opposite = sub i128 0, %size
+  %result = select i1 %negative, i128 %opposite, i128 %size
+  ret i128 %result
 }}"""

@@ -12,11 +12,13 @@ from inlaid.errors import CompileError
 from inlaid.tensor.region import RegionLoop
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
-from inlaid_x86.llvm.region import CONTEXT, POLL, Dialect, open_polls
+from inlaid_x86.llvm.region import CONTEXT, MESSAGE_BYTES, POLL, Dialect, message_table, open_polls
 from inlaid_x86.llvm.values import Value
 
 _FOREVER = (1 << 63) - 1
 
+_UNEQUAL = "a loop must run as many iterations as its stacked outputs have rows"
+"""Message of a loop whose trip count differs from the length of its outputs: the count is a value, the length a size."""
 
 _ROUNDS = 64
 """Iterations between polls, a power of two. A long iteration polls inside the body."""
@@ -53,6 +55,8 @@ class _Driver:
         inputs = [self._pointer("%inputs", number) for number in range(len(loop.signature.inputs))]
         outputs = [self._pointer("%outputs", number) for number in range(len(loop.signature.outputs))]
         limit = self._limit(inputs)
+        lengths = [self.index.print(length) for length in self._lengths()]
+        self._check_limit(limit, lengths)
         round_, keep = p.alloca(INDEX, 1), p.alloca("i8", 1)
         given = p.alloca("ptr", 1 + len(inputs) - controls)
         results = p.alloca("ptr", loop.may_stop + len(outputs))
@@ -120,6 +124,9 @@ class _Driver:
         for number, name in enumerate(last):
             self._settle(name, outputs[number], loop.signature.outputs[number])
         self._close_clock()
+        if self._stops:
+            for length in lengths:
+                self._return_if(p.op(f"icmp ne i64 {counter}, {length.ref}", "i1"))
         p.emit("ret i32 0")
         return p.finish(
             f"define i32 @{symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %dims, ptr %workspace, ptr %context) #2"
@@ -171,6 +178,36 @@ class _Driver:
             return limits[0] if limits else Value(str(_FOREVER), INDEX)
         fewer = p.op(f"icmp slt {limits[0]}, {limits[1].ref}", "i1")
         return p.op(f"select {fewer}, {limits[0]}, {limits[1]}", INDEX)
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the loop may end before its maximum trip count."""
+        return self.loop.condition or self.loop.may_stop
+
+    def _lengths(self) -> list[arith.Expr]:
+        """Return the distinct lengths of the stacked outputs."""
+        stacked = self.loop.signature.outputs[self.loop.states :]
+        return [*dict.fromkeys(arith.wrap(spec.shape[0]) for spec in stacked)]
+
+    def _check_limit(self, limit: Value, lengths: list[Value]) -> None:
+        """Print checks that no iteration writes behind a stacked output, and that every row is written."""
+        p = self.p
+        for length in lengths:
+            negative = p.op(f"icmp slt {limit}, 0", "i1")
+            count = p.op(f"select {negative}, i64 0, {limit}", INDEX)
+            self._return_if(p.op(f"icmp {'sgt' if self._stops else 'ne'} {count}, {length.ref}", "i1"))
+
+    def _return_if(self, bad: Value) -> None:
+        """Print code that returns an error if the condition `bad` holds."""
+        p = self.p
+        failed, fine = p.fresh("unequal"), p.fresh("equal")
+        p.branch_if(bad, failed, fine)
+        p.label(failed)
+        p.declarations["message"] = f"@message = private constant {message_table([_UNEQUAL])}"
+        p.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, ptr @message, i64 {MESSAGE_BYTES}, i1 false)")
+        p.emit("ret i32 1")
+        p.label(fine)
 
     def _call(self, given: str, results: str, sizes: str) -> Value:
         arguments = ", ".join(f"ptr {name}" for name in (given, results, "%constants", sizes, "%workspace", "%context"))

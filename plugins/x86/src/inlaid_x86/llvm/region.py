@@ -16,6 +16,7 @@ from functools import partial
 from inlaid import arith
 from inlaid.arith import substitute
 from inlaid.errors import CompileError
+from inlaid.runtime.host import VIOLATION
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, RegionBuffer, RegionProgram, size_vars
 from inlaid_x86.llvm import access
@@ -181,6 +182,7 @@ class _Entry:
         self.region = region
         self.check = check
         self.symbol = symbol
+        self.violations = 0
         self.kernels = kernels
         self.declarations = declarations
         self.p = FunctionPrinter(declarations)
@@ -267,6 +269,10 @@ class _Entry:
         self._return_if(p.op(f"icmp ne {status}, 0", "i1"), status, number)
         for variable in call.defines:
             self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
+        for row, check in enumerate(call.checks, len(self._texts(call))):
+            wrong = self.index.condition(arith.logical_not(arith.wrap(check.condition)))
+            self._return_if(wrong, Value(str(VIOLATION - self.violations), "i32"), number, row)
+            self.violations += 1
 
     def _check_sizes(self, call: KernelCall, number: int) -> None:
         """Print checks that return an error if a buffer of a call is smaller than its kernel assumes, or exceeds its memory."""
@@ -277,16 +283,20 @@ class _Entry:
                 most = self.p.op(f"icmp sgt {self.index.print(wanted)}, {self.index.print(room).ref}", "i1")
                 self._return_if(most, Value("-1", "i32"), number)
 
-    def _return_if(self, bad: Value, status: Value, number: int) -> None:
-        """Print code that returns a status and its message for a call if the condition `bad` holds."""
+    def _return_if(self, bad: Value, status: Value, number: int, row: int | None = None) -> None:
+        """Print code that returns a status and a message of a call if the condition `bad` holds: message number `row`, or by
+        default that of the status."""
         p = self.p
         failed, fine = p.fresh("failed"), p.fresh("fine")
         p.branch_if(bad, failed, fine)
         p.label(failed)
-        rows = len(self._texts(self.region.calls[number]))
-        known = p.op(f"icmp ult {status}, {rows}", "i1")
-        row = p.op(f"select {known}, {status}, i32 0", "i32")
-        text = p.op(f"getelementptr inbounds [{MESSAGE_BYTES} x i8], ptr @message{number}, {row}", "ptr")
+        if row is None:
+            rows = len(self._texts(self.region.calls[number]))
+            known = p.op(f"icmp ult {status}, {rows}", "i1")
+            place = p.op(f"select {known}, {status}, i32 0", "i32")
+        else:
+            place = Value(str(row), "i32")
+        text = p.op(f"getelementptr inbounds [{MESSAGE_BYTES} x i8], ptr @message{number}, {place}", "ptr")
         self.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, {text}, i64 {MESSAGE_BYTES}, i1 false)")
         p.emit(f"ret {status}")
@@ -323,7 +333,8 @@ class _Entry:
         return [f"a buffer of kernel {kernel.name}{where} is larger than its memory", index, *access.messages(kernel, where)]
 
     def _message(self, call: KernelCall, number: int) -> str:
-        return f"@message{number} = private constant {message_table(self._texts(call))}"
+        texts = [*self._texts(call), *(check.statement for check in call.checks)]
+        return f"@message{number} = private constant {message_table(texts)}"
 
     def _buffer(self, buffer: RegionBuffer) -> str:
         if buffer.storage == "arena":

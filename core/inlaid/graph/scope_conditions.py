@@ -1,0 +1,391 @@
+"""Conditions on sizes, collected from the expressions that state them, by the scope in which they must hold.
+
+Type relations state conditions by `require`. `conditions_of` collects those of operator calls. `scope_conditions` collects those of
+all expressions of a function, for each scope (see `graph.scopes`): a condition must hold if its scope is entered, before anything
+in the scope runs, or as soon as the scope has computed the sizes in it. Nothing is required of a branch that is not taken, or of
+the body of a loop without iterations.
+
+`Function.constraints` and `If.constraints` hold the conditions of a scope while passes change the expressions in it: a pass that
+removes a call does not remove what the call required of the sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from inlaid import arith
+from inlaid.arith import Constraint, Expr
+from inlaid.graph import ir
+from inlaid.graph.attrs import attr_vars, shown_sizes
+from inlaid.graph.conditions import not_negative, recording
+from inlaid.graph.loops import infer_loop, require_carried
+from inlaid.graph.operator import Operator
+from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlaid.graph.unify import bind_dims, match_dims, unify
+from inlaid.types import FunctionType, TensorType, TupleType, Type, substitute_type, type_vars
+
+_LOOP = "loop"
+"""Name of a `Loop` in errors, in place of an operator's."""
+
+
+def conditions_of(calls: Iterable[ir.Call]) -> tuple[Constraint, ...]:
+    """Return the preconditions of operator calls that cannot be proved at compile time, in the order of the calls, without
+    duplicates: the constraints that type relations pass to `require`, that dimensions of results are >= 0, and that results have
+    the declared type."""
+    found: dict[arith.Dim, Constraint] = {}
+    proofs = _Proofs()
+    for call in calls:
+        proofs.add(found, _of_operator(call))
+    return tuple(found.values())
+
+
+def scope_conditions(scopes: Scopes, functions: Mapping[str, ir.Function] | None = None) -> dict[Scope, tuple[Constraint, ...]]:
+    """Return the conditions of each scope of a function that cannot be proved at compile time, without those of enclosing scopes:
+    the constraints of the function or branch, and the conditions of the scope's expressions. `functions` are the module's functions
+    by name. Scopes without conditions are omitted."""
+    collector = _Collector(scopes, functions or {})
+    held: dict[Scope, frozenset[arith.Dim]] = {}
+    result: dict[Scope, tuple[Constraint, ...]] = {}
+    for scope in (scopes.root, *scopes.inner.values()):  # outer scopes first
+        outer = held[scope.parent] if scope.parent is not None else frozenset()
+        found: dict[arith.Dim, Constraint] = {}
+        _Proofs().add(found, collector.stated(scope), outer)
+        held[scope] = outer.union(found)
+        if found:
+            result[scope] = tuple(found.values())
+    return result
+
+
+def constraints_of(scope: Scope) -> tuple[Constraint, ...]:
+    """Return the constraints that the owner of a scope holds for it."""
+    match scope.owner:
+        case ir.Function(constraints=constraints):
+            return constraints
+        case ir.If(constraints=(then, otherwise)):
+            return then if scope.index == 1 else otherwise
+    return ()
+
+
+def held_constraints(scopes: Scopes) -> dict[Scope, tuple[Constraint, ...]]:
+    """Return the constraints of each scope that its owner holds, without those of enclosing scopes, and without constraints on
+    sizes that neither the scope nor an enclosing one knows: a pass has removed what computes the size, and nothing depends on
+    it."""
+    known: dict[Scope, frozenset[Expr]] = {}
+    outer: dict[Scope, frozenset[arith.Dim]] = {}
+    found: dict[Scope, tuple[Constraint, ...]] = {}
+    if not any(map(constraints_of, scopes.inner.values())):
+        return found
+    for scope in (scopes.root, *scopes.inner.values()):
+        types = [expr.type for expr in scope.order]
+        if isinstance(scope.owner, ir.Function):
+            types += [param.type for param in scope.owner.params]
+        known[scope] = shown_sizes(*types).union(known[scope.parent] if scope.parent is not None else ())
+        held = outer[scope.parent] if scope.parent is not None else frozenset()
+        own = {item.condition: item for item in reversed(constraints_of(scope)) if item.sizes <= known[scope]}
+        kept = tuple(item for condition, item in reversed(own.items()) if condition not in held)
+        outer[scope] = held.union(own)
+        if kept:
+            found[scope] = kept
+    return found
+
+
+def conditions_in(scope: Scope | None, held: Mapping[Scope, Iterable[Constraint]]) -> frozenset[arith.Dim]:
+    """Return the conditions that hold in a scope: those of the scope and of enclosing scopes in `held`."""
+    found: set[arith.Dim] = set()
+    while scope is not None:
+        found.update(item.condition for item in held.get(scope, ()))
+        scope = scope.parent
+    return frozenset(found)
+
+
+def with_added(old: ir.Expr, new: ir.Expr, scopes: Scopes, added: Mapping[Scope, tuple[Constraint, ...]]) -> ir.Expr:
+    """Add constraints to the scopes that an expression owns: `new` replaces `old`, which is the owner in `scopes`."""
+    if isinstance(old, ir.Function) and isinstance(new, ir.Function):
+        more = added.get(scopes.body(old), ())
+        return dataclasses.replace(new, constraints=(*new.constraints, *more)) if more else new
+    if isinstance(old, ir.If) and isinstance(new, ir.If):
+        then, otherwise = (added.get(branch, ()) for branch in scopes.branches(old))
+        if then or otherwise:
+            return dataclasses.replace(new, constraints=((*new.constraints[0], *then), (*new.constraints[1], *otherwise)))
+    return new
+
+
+def weakened(constraints: Iterable[Constraint], count: arith.Dim) -> tuple[Constraint, ...]:
+    """Return the constraints of a loop's body as constraints outside of the loop, which runs `count` iterations."""
+    none = arith.compare("<", count, 1)
+    changed = (dataclasses.replace(item, condition=arith.unwrap(arith.logical_or(none, item.condition))) for item in constraints)
+    return tuple(item for item in changed if not isinstance(item.condition, int) or not item.condition)
+
+
+def with_constraints(module: ir.Module) -> ir.Module:
+    """Add the conditions of all scopes to the functions and branches that own the scopes. Returns the same object if there are
+    none."""
+    changed = {name: _with_constraints(target, module.functions) for name, target in module.functions.items()}
+    same = all(changed[name] is target for name, target in module.functions.items())
+    return module if same else ir.Module(changed)
+
+
+def _with_constraints(target: ir.Function, functions: Mapping[str, ir.Function]) -> ir.Function:
+    scopes = analyse(target)
+    found = scope_conditions(scopes, functions)
+    if not found:
+        return target
+    done: dict[int, ir.Expr] = {}
+    for expr in ir.post_order(target):
+        new = ir.rebuild(expr, tuple(done[id(child)] for child in ir.children(expr)))
+        if isinstance(expr, ir.Function) and isinstance(new, ir.Function):
+            new = dataclasses.replace(new, constraints=found.get(scopes.body(expr), ()))
+        elif isinstance(expr, ir.If) and isinstance(new, ir.If):
+            then, otherwise = (found.get(branch, ()) for branch in scopes.branches(expr))
+            new = dataclasses.replace(new, constraints=(then, otherwise))
+        done[id(expr)] = new
+    result = done[id(target)]
+    assert isinstance(result, ir.Function)
+    return result
+
+
+def substitute_constraints(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, Expr]) -> tuple[Constraint, ...]:
+    """Replace symbolic dimensions in constraints. Constraints that then hold for all sizes are dropped."""
+    changed = []
+    for item in constraints:
+        if sizes.keys().isdisjoint(item.sizes):
+            changed.append(item)
+            continue
+        condition, value = (arith.unwrap(arith.substitute(arith.wrap(dim), sizes)) for dim in (item.condition, item.value))
+        if not arith.prove(condition):
+            changed.append(dataclasses.replace(item, condition=condition, value=value))
+    return tuple(changed)
+
+
+class _Proofs:
+    """Remembers what is provable in one scope: layers of one kind state the same conditions. Another scope may have another size of
+    the same name, with other bounds."""
+
+    def __init__(self) -> None:
+        self._analyzer = arith.Analyzer()
+        self._provable: set[arith.Dim] = set()
+
+    def add(self, found: dict[arith.Dim, Constraint], stated: Iterable[Constraint], known: Container[arith.Dim] = ()) -> None:
+        """Add the conditions that are neither known nor provable to `found`."""
+        for constraint in stated:
+            condition = constraint.condition
+            if condition in found or condition in known or condition in self._provable:
+                continue
+            if self._analyzer.prove(condition):
+                self._provable.add(condition)
+            else:
+                found[condition] = constraint
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _of_operator(call: ir.Call) -> Iterator[Constraint]:
+    types = [arg.type for arg in call.args]
+    if not any(map(type_vars, (*types, call.type))) and not attr_vars(call.attrs):
+        return
+    operator = call.callee
+    assert isinstance(operator, Operator)
+    with recording() as recorded:
+        inferred = operator.infer(call.attrs, *types)
+        # Existential dimensions of the result are fresh in each inference.
+        names = _fresh_names(call, inferred)
+        _unify_result(call.type, substitute_type(inferred, names))
+    stated = substitute_constraints(tuple(recorded.symbolic), names) if names else recorded.symbolic
+    node = str(call.span) if call.span else ""
+    for constraint in (*stated, *not_negative(call.type)):
+        yield dataclasses.replace(constraint, operator=operator.name, node=node)
+
+
+def _fresh_names(expr: ir.Expr, inferred: Type) -> dict[Expr, Expr]:
+    """Map the existential dimensions that an inferred type introduces to the dimensions of the expression's declared type."""
+    names: dict[Expr, Expr] = {}
+    if expr.type is not inferred and any(map(ir.existential, type_vars(inferred))):
+        match_dims(inferred, expr.type, names)
+        known = frozenset().union(*(type_vars(child.type) for child in ir.children(expr)))
+        if isinstance(expr, ir.Call):
+            known |= attr_vars(expr.attrs)
+        names = {size: value for size, value in names.items() if ir.existential(size) and size not in known and size != value}
+    return names
+
+
+def _unify_result(declared: Type, inferred: Type) -> None:
+    """Require the dimensions of an expression's declared type to be those of its inferred type."""
+    if declared is not inferred and declared != inferred:
+        unify(declared, inferred, what="the result")
+
+
+# --- scopes -----------------------------------------------------------------------------------------------------------
+
+
+class _Collector:
+    """Collects the conditions that the expressions of one function state. `functions` are the functions of its module."""
+
+    def __init__(self, scopes: Scopes, functions: Mapping[str, ir.Function]) -> None:
+        self._scopes = scopes
+        self._functions = functions
+        self._captured: dict[int, frozenset[Expr]] = {}
+        self._loops: dict[int, list[ir.Loop]] = {}
+        for scope in (scopes.root, *scopes.inner.values()):
+            for expr in scope.order:
+                if isinstance(expr, ir.Loop):
+                    self._loops.setdefault(id(expr.body), []).append(expr)
+
+    def stated(self, scope: Scope) -> Iterator[Constraint]:
+        """Yield the conditions that must hold in a scope: those that its owner holds, those of its expressions, and those on its
+        result."""
+        yield from constraints_of(scope)
+        for expr in scope.order:
+            yield from self._of(expr)
+        match scope.owner:
+            case ir.Function() as owner:
+                yield from self._of_function(owner)
+            case ir.If() as owner:
+                yield from self._of_branch(owner, scope.result)
+
+    def _of(self, expr: ir.Expr) -> Iterator[Constraint]:
+        match expr:
+            case ir.Call(callee=Operator()):
+                yield from _of_operator(expr)
+            case ir.Call():
+                yield from self._of_call(expr)
+            case ir.Loop():
+                yield from self._of_loop(expr)
+            case ir.Let(var=variable, value=value):
+                if variable.type != value.type:
+                    yield from self._of_let(expr)
+            case ir.Tuple(fields=fields):
+                yield from self._of_wiring(expr, TupleType(tuple(field.type for field in fields)))
+            case ir.TupleItem(tuple=whole, index=index):
+                assert isinstance(whole.type, TupleType)
+                yield from self._of_wiring(expr, whole.type.fields[index])
+
+    def _of_wiring(self, expr: ir.Expr, inferred: Type) -> Iterator[Constraint]:
+        if expr.type is not inferred and expr.type != inferred:
+            with recording() as recorded:
+                unify(expr.type, inferred, what="the value")
+            yield from _at(recorded.symbolic, expr)
+
+    def _of_call(self, expr: ir.Call) -> Iterator[Constraint]:
+        callee = expr.callee
+        assert isinstance(callee, ir.Expr)
+        declared, name = callee.type, ir.name_of(callee)
+        if isinstance(callee, ir.GlobalVar) and callee.name in self._functions:
+            declared = self._functions[callee.name].type
+        assert isinstance(declared, FunctionType)
+        types = tuple(arg.type for arg in expr.args)
+        if not any(map(type_vars, (declared, *types, expr.type))):
+            return
+        captured = self._captured_sizes(callee)
+        places = [f"argument {number} of {name}" for number in range(len(types))]
+        with recording() as recorded:
+            sizes = bind_dims(declared.params, types, places, name, expr.span, captured)
+            result = substitute_type(declared.result, sizes)
+            fresh: dict[Expr, Expr] = {}
+            match_dims(result, expr.type, fresh)
+            own = ir.own_sizes(callee) if isinstance(callee, ir.Function) else filter(ir.existential, type_vars(declared.result))
+            names = {size: fresh[size] for size in own if size not in sizes and size in fresh}
+            unify(expr.type, substitute_type(result, names), what=f"the result of {name}")
+        yield from _at(recorded.symbolic, expr)
+
+    def _of_loop(self, expr: ir.Loop) -> Iterator[Constraint]:
+        parts = [child.type for child in ir.children(expr)]
+        if not any(map(type_vars, (expr.type, *parts))):
+            return
+        assert isinstance(expr.type, TupleType)
+        outputs = [field for field in expr.type.fields[len(expr.state) :] if isinstance(field, TensorType)]
+        extent = outputs[0].shape[0] if outputs else None
+        captured = self._captured_sizes(expr.body)
+        with recording() as recorded:
+            inferred = infer_loop(expr.body, expr.state, expr.scanned, expr.trip_count, expr.condition, extent, expr.span, captured)
+            unify(expr.type, substitute_type(inferred, _fresh_names(expr, inferred)), what="the result of the loop")
+        yield from _at(recorded.symbolic, expr, _LOOP)
+
+    def _of_let(self, expr: ir.Let) -> Iterator[Constraint]:
+        """State that the value has the variable's type. Dimensions that nothing else binds are bound by the value."""
+        bound = self._bound_sizes(self._scopes.of[id(expr)])
+        name = f"%{expr.var.name}"
+        with recording() as recorded:
+            bind_dims([expr.var.type], [expr.value.type], [name], name, expr.span, bound)
+        yield from _at(recorded.symbolic, expr)
+
+    def _of_function(self, owner: ir.Function) -> Iterator[Constraint]:
+        """State that the body has the declared result type, and that the states of a loop keep their types. Existential dimensions
+        of the declared type are bound by the body."""
+        assert isinstance(owner.type, FunctionType)
+        declared, actual = owner.type.result, owner.body.type
+        if declared is not actual and declared != actual:
+            found: dict[Expr, Expr] = {}
+            match_dims(declared, actual, found)
+            names = {size: value for size, value in found.items() if ir.existential(size)}
+            with recording() as recorded:
+                unify(substitute_type(declared, names), actual, what="the result of the function")
+            yield from _at(recorded.symbolic, owner)
+        for loop in self._loops.get(id(owner), ()):
+            if type_vars(owner.type):
+                with recording() as recorded:
+                    require_carried(loop, self._captured_sizes(owner))
+                yield from _at(recorded.symbolic, loop, _LOOP)
+
+    def _of_branch(self, owner: ir.If, result: ir.Expr) -> Iterator[Constraint]:
+        """State that the result of a branch has the type of the conditional, in the dimensions that it does not introduce."""
+        if owner.type is result.type or owner.type == result.type:
+            return
+        found: dict[Expr, Expr] = {}
+        match_dims(owner.type, result.type, found)
+        own = ir.introduced_sizes(owner)
+        names = {size: value for size, value in found.items() if size in own}
+        with recording() as recorded:
+            unify(substitute_type(owner.type, names), result.type, what="the result of the branch")
+        yield from _at(recorded.symbolic, owner)
+
+    def _captured_sizes(self, callee: ir.Expr) -> frozenset[Expr]:
+        """Return the dimensions of the values that a function literal captures. They keep their names in a call of it, while the
+        dimensions of its parameters are bound by each call."""
+        if not isinstance(callee, ir.Function):
+            return frozenset()
+        if id(callee) not in self._captured:
+            self._captured[id(callee)] = self._read_sizes(self._scopes.body(callee))
+        return self._captured[id(callee)]
+
+    def _read_sizes(self, body: Scope) -> frozenset[Expr]:
+        """Return the dimensions of the values of enclosing scopes that the body of a function reads."""
+        found: set[Expr] = set()
+        own: set[int] = set()
+        inside = [scope for scope in self._scopes.inner.values() if _encloses(body, scope)]
+        for scope in inside:
+            own.update(map(id, scope.order))
+            if isinstance(scope.owner, ir.Function):
+                own.update(map(id, scope.owner.params))
+        for scope in inside:
+            read = [child for expr in scope.order for child in ir.children(expr)]
+            for child in map(self._scopes.resolve, (*read, scope.result)):
+                if id(child) not in own and (isinstance(child, ir.Var) or not is_leaf(child)):
+                    found |= type_vars(child.type)
+        return frozenset(found)
+
+    def _bound_sizes(self, scope: Scope | None) -> frozenset[Expr]:
+        """Return the dimensions that parameters and expressions of a scope and of enclosing scopes bind."""
+        found: set[Expr] = set()
+        while scope is not None:
+            for expr in scope.order:
+                if not isinstance(expr, ir.Let):
+                    found |= ir.introduced_sizes(expr)
+            if isinstance(scope.owner, ir.Function):
+                found = found.union(*(type_vars(param.type) for param in scope.owner.params))
+            scope = scope.parent
+        return frozenset(found)
+
+
+def _encloses(outer: Scope, inner: Scope | None) -> bool:
+    while inner is not None and inner.depth > outer.depth:
+        inner = inner.parent
+    return inner is outer
+
+
+def _at(constraints: Iterable[Constraint], expr: ir.Expr, operator: str = "") -> Iterator[Constraint]:
+    """Yield constraints with the operator and the source node of an expression."""
+    node = str(expr.span) if expr.span else ""
+    for constraint in constraints:
+        yield dataclasses.replace(constraint, operator=operator, node=node)
