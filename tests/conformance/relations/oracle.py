@@ -15,15 +15,15 @@ from inlaid.types import Type
 
 from .operators import call_of
 from .sizes import Case, Program
-from .statements import Refusal, Statement, logged, refusal
+from .statements import Line, Refusal, logged, refusal
 
 
 @dataclass(frozen=True)
 class Stated:
-    """The conditions of a program, each with the statements that state it."""
+    """The conditions of a program, each with the lines that state it."""
 
     conditions: tuple[Constraint, ...]
-    statements: Mapping[Constraint, frozenset[Statement]]
+    lines: Mapping[Constraint, frozenset[Line]]
 
     def broken(self, case: Case) -> tuple[Constraint, ...]:
         """Return the conditions that do not hold at the sizes of a case."""
@@ -36,7 +36,7 @@ def stated(program: Program) -> Stated:
         return Stated((), {})
     with logged() as log:
         found = conditions_of([call_of(program.module)])
-    return Stated(found, {item: frozenset(log.of(item)) for item in found})
+    return Stated(found, {item: log.of(item) for item in found})
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ SECONDS = 120
 """Time after which a worker that has printed nothing is taken to hang."""
 MOST = 40
 """Number of workers for one part of the programs."""
+_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that no fault of compiled code raises: a worker that they end says nothing about its case."""
 DEATHS = 3
 """Number of cases of a program that may end or hang workers before the program is left out."""
 
@@ -116,6 +118,8 @@ def _run_worker(request: dict[str, Any], environment: dict[str, str], report: Re
                 report.add(found)
         if rung:
             return f"hangs for {SECONDS} s"
+        if -process.returncode in _FROM_OUTSIDE:
+            raise RuntimeError(f"a worker was ended from outside, by {signal.Signals(-process.returncode).name}")
         if process.returncode < 0:
             return f"ends by {signal.Signals(-process.returncode).name}"
         errors.seek(0)

@@ -164,8 +164,8 @@ def _misnamed(error: Exception, program: Program, case: Case, wanted: Expected, 
         return f"is refused by another error than {broken[0].message(case.sizes)}: {error}"
     if f"operator {program.operator}" not in str(error):
         return f"the error does not name the operator: {error}"
-    statements = {statement for item in broken for statement in conditions.statements[item]}
-    if wanted.refused.statement is not None and wanted.refused.statement not in statements:
+    lines = {line for item in broken for line in conditions.lines[item]}
+    if wanted.refused.line is not None and wanted.refused.line not in lines:
         return f"static sizes are refused by another statement: {wanted.refused.message}, not {broken[0].message(case.sizes)}"
     return None
 
