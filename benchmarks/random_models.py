@@ -105,7 +105,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that a model may take")
     chosen = parser.parse_args(arguments)
-    os.environ["INLAID_CACHE"] = "off"
     seed = int(time.time()) if chosen.seed is None else chosen.seed
     # A library of devices that this process had loaded would not work in the processes forked from it.
     targets = processes.alone(further_targets, chosen.limit).result or []
@@ -144,4 +143,5 @@ def _numbers(limit: float) -> list[str]:
 
 
 if __name__ == "__main__":
+    os.environ["INLAID_CACHE"] = "off"
     sys.exit(main())
