@@ -156,10 +156,13 @@ def statements() -> tuple[Statement, ...]:
         found |= set(_stated(parsed[name], node))
         for reference in ast.walk(node):
             pending += _resolved(parsed, name, reference)
-    for file in _BESIDE:
-        beside = _parsed("inlaid." + file.removesuffix(".py").replace("/", "."))
-        found |= {item for nodes in beside.functions.values() for node in nodes for item in _stated(beside, node)}
-    return tuple(sorted(found))
+    return tuple(sorted(found.union(*map(statements_of, _BESIDE))))
+
+
+def statements_of(file: str) -> frozenset[Statement]:
+    """Find all statements in a source, which is relative to the folder `inlaid`."""
+    module = _parsed("inlaid." + file.removesuffix(".py").replace("/", "."))
+    return frozenset(item for nodes in module.functions.values() for node in nodes for item in _stated(module, node))
 
 
 @functools.cache

@@ -88,16 +88,16 @@ def _tensor_scatter(node: Node) -> Expr:
     if mode not in ("linear", "circular"):
         raise node.error(f"mode must be linear or circular, got {mode!r}")
     first = node.optional(2)
-    rows = iota(shape=(update.shape[0], update.shape[axis]), axis=1)
-    if first is not None:
-        rows = add(rows, reshape(cast(first, dtype="int64"), shape=(update.shape[0], 1)))
-    if mode == "circular":
-        rows = mod(rows, sizes(dims=(cache.shape[axis],)))
     with node.relations():
         if first is not None:
             require_shape(node.tensor(2).shape, update.shape[:1], "write_indices")
         require_shape(update.shape, (*cache.shape[:axis], update.shape[axis], *cache.shape[axis + 1 :]), "the update")
         require_at_most(update.shape[axis], cache.shape[axis], f"dimension {axis} of the update")
+    rows = iota(shape=(update.shape[0], update.shape[axis]), axis=1)
+    if first is not None:
+        rows = add(rows, reshape(cast(first, dtype="int64"), shape=(update.shape[0], 1)))
+    if mode == "circular":
+        rows = mod(rows, sizes(dims=(cache.shape[axis],)))
     shape = tuple(dim if position in (0, axis) else 1 for position, dim in enumerate(update.shape))
     indices = broadcast_to(reshape(rows, shape=shape), shape=update.shape)
     return scatter_along_axis(node.input(0), indices, node.input(1), axis=axis)
