@@ -64,11 +64,9 @@ def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
     return strided_slice(x, begin=begin, end=end, strides=strides)
 
 
-def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """Convert ONNX's slice of an axis to (begin, end, stride) for `strided_slice`.
-
-    The only difference from Python: a start before the axis is clamped to the first element for a negative step too.
-    """
+def normal_range(extent: Dim, start: Dim, end: Dim, step: int, least: int = 0) -> tuple[Dim, Dim, int]:
+    """Convert a slice of an axis to (begin, end, stride) for `strided_slice`. A start before the axis becomes `least`: 0, as in
+    ONNX, or -1 for a negative step, as in Python and TensorFlow, where the slice is then empty."""
     high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
 
     def clamped(position: Dim, least: int) -> arith.Expr:
@@ -78,6 +76,6 @@ def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
         positive = arith.select(arith.compare("<", position, 0), arith.add(position, extent), position)
         return arith.minimum(arith.maximum(positive, low), high)
 
-    begin, stop = clamped(start, 0), clamped(end, 0 if step > 0 else -1)
+    begin, stop = clamped(start, least), clamped(end, 0 if step > 0 else -1)
     stop = arith.maximum(stop, begin) if step > 0 else arith.minimum(stop, begin)
     return simple(begin), simple(stop), step

@@ -99,6 +99,20 @@ def test_unknown_size_or_input_to_bind_is_refused():
         load(model, specialise={"x": np.zeros((1, 1), np.float32)})
 
 
+def test_a_bound_input_fixes_the_sizes_of_others():
+    model = parse("g (float[N] z, float[N] x, float[N] y) => (float[N] r) { t = Add(x, y)  r = Add(t, z) }")
+    value = np.zeros(3, np.float32)
+    module = load(model, specialise={"x": value})
+    assert [param.type for param in module.main.params] == [TensorType((3,), "float32")] * 2
+    for bound in ({"x": value, "y": np.zeros(1, np.float32)}, {"y": np.zeros(4, np.float32), "x": value}):
+        with pytest.raises(ModelImportError, match="bound to a value of type"):
+            load(model, specialise=bound)
+    with pytest.raises(ModelImportError, match="dimension 'N' must be 4 to 8, but input 'x' is bound to 3"):
+        load(model, dims={"N": (4, 8)}, specialise={"x": value})
+    with pytest.raises(ModelImportError, match="bound to a value of type"):
+        load(model, dims={"N": 2}, specialise={"x": value})
+
+
 def test_an_input_that_decides_a_rank_can_be_bound():
     model = parse("g (float[6] x, int64[n] s) => (float[?, ?] y) { y = Reshape(x, s) }")
     with pytest.raises(NeedsStatic) as caught:

@@ -108,6 +108,8 @@ def test_aggregation(function, wanted):
         {"tree_roots": [-1]},
         {"leaf_weights": numpy_helper.from_array(np.float32([1]))},
         {"aggregate_function": 9},
+        {"post_transform": 9},
+        {"post_transform": -1},
     ],
 )
 def test_malformed_trees_are_refused(attrs):

@@ -399,6 +399,18 @@ CASES = (
         peer=False,
     ),
     Case(
+        "GatherND",
+        13,
+        ((4,), indices(5, 1)),
+        (Break(1, 1, 2, "the last dimension of the indices must be 1, got 2", static=False),),
+    ),
+    Case(
+        "ScatterND",
+        18,
+        ((4, 3), np.array([[1], [3]]), (2, 3)),
+        (Break(1, 1, 2, "the last dimension of the indices must be 1, got 2", static=False),),
+    ),
+    Case(
         "OneHot",
         11,
         (np.array([0, 2]), [3], np.array([0.0, 1.0], np.float32)),

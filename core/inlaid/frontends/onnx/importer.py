@@ -215,6 +215,9 @@ class Importer:
         params = []
         seen = set()
         for item in graph.input:
+            if item.name in self.bound_inputs:
+                self._fix_sizes(item)
+        for item in graph.input:
             if not item.name or item.name in seen:
                 raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "every input must have a name")
             seen.add(item.name)
@@ -229,6 +232,20 @@ class Importer:
             frame.names[item.name] = variable
             params.append(variable)
         return params
+
+    def _fix_sizes(self, item: onnx.ValueInfoProto) -> None:
+        """Fix the symbolic dimensions of an input that is bound to a value, also for the other inputs that have them."""
+        for axis, (dim, size) in enumerate(
+            zip(item.type.tensor_type.shape.dim, np.shape(self.bound_inputs[item.name]), strict=False)
+        ):
+            name = own_name(dim.dim_param) or f"{item.name}_{axis}"
+            bound = self.bounds.get(name) or (0, None)
+            if (dim.HasField("dim_value") and dim.dim_value >= 0) or name in self._sizes or isinstance(bound, int):
+                continue  # `_binding` compares it
+            least, greatest = bound
+            if not least <= size <= (size if greatest is None else greatest):
+                raise self._error(f"dimension {name!r} must be {least} to {greatest}, but input {item.name!r} is bound to {size}")
+            self._sizes[name] = size
 
     def _binding(self, item: onnx.ValueInfoProto, span: Span) -> Expr:
         value = np.asarray(self.bound_inputs[item.name])

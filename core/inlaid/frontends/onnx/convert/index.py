@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.errors import Remedy, dims_setting
 from inlaid.frontends.onnx.convert.shape import scalar
 from inlaid.frontends.onnx.node import Converter, Node
-from inlaid.graph.conditions import require_at_most, require_shape
+from inlaid.graph.conditions import require_at_most, require_equal, require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import add, equal, less, mod, where
@@ -47,7 +47,7 @@ def _gather_nd(node: Node) -> Expr:
 
 
 def _of_depth(node: Node, depth: int | None) -> Expr:
-    """Return input 1, index vectors whose last extent is the number of indexed axes. A symbolic last extent is set to `depth`, the
+    """Return input 1, index vectors whose last extent is the number of indexed axes. A symbolic last extent must be `depth`, the
     number that the other ranks imply. Raises `ModelImportError` if both are unknown."""
     indices, shape = node.input(1), node.tensor(1).shape
     if not shape or isinstance(shape[-1], int):
@@ -56,6 +56,8 @@ def _of_depth(node: Node, depth: int | None) -> Expr:
         names = [leaf.name for leaf in arith.free_vars(shape[-1]) if isinstance(leaf, arith.SizeVar) and not leaf.existential]
         remedy = Remedy.of("give ", dims_setting(dict.fromkeys(names))) if names else None
         raise node.error("the last dimension of the indices determines the rank and must be static", remedy=remedy)
+    with node.relations():
+        require_equal(shape[-1], depth, "the last dimension of the indices")
     return reshape(indices, shape=(*shape[:-1], depth))
 
 

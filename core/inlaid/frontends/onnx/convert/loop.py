@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar, unwrap
+from inlaid.arith import Dim, SizeVar
 from inlaid.errors import TypeInferenceError
 from inlaid.frontends.onnx.convert.coerce import coerce, common_type, scalar
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, Function, Tuple, constant, function, loop, tuple_, tuple_item, var
 from inlaid.graph.unify import fresh_size
+from inlaid.ops.compose import reversed_axis
 from inlaid.types import OptionalType, SequenceType, TensorType, Type
 
 _ITERATION = TensorType((), "int64")
@@ -141,7 +142,7 @@ def _scan_axes(node: Node) -> tuple[Expr | None, ...]:
     stacked = outputs[len(states) :]
     directions = _per_item(node, "scan_output_directions", len(stacked))
     out_axes = _per_item(node, "scan_output_axes", len(stacked))
-    restored = [_reversed(item) if backwards else item for item, backwards in zip(stacked, directions, strict=True)]
+    restored = [reversed_axis(item, 0) if backwards else item for item, backwards in zip(stacked, directions, strict=True)]
     return (*outputs[: len(states)], *(_axis_back(node, item, axis) for item, axis in zip(restored, out_axes, strict=True)))
 
 
@@ -183,7 +184,7 @@ def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], dire
     graph = node.attrs.get("body")
     if graph is None:
         raise node.error("attribute 'body' is missing")
-    scanned = [_reversed(item) if backwards else item for item, backwards in zip(scanned, directions, strict=True)]
+    scanned = [reversed_axis(item, 0) if backwards else item for item, backwards in zip(scanned, directions, strict=True)]
     slices = [TensorType(item.type.shape[1:], item.type.dtype) for item in scanned if isinstance(item.type, TensorType)]
 
     def body(types: Sequence[Type]) -> Function:
@@ -212,14 +213,6 @@ def _axis_back(node: Node, value: Expr, axis: int) -> Expr:
     axis = node.axis(axis, value.type.rank)
     perm = (*range(1, axis + 1), 0, *range(axis + 1, value.type.rank))
     return ops.transpose(value, perm=perm, span=node.span) if axis else value
-
-
-def _reversed(value: Expr) -> Expr:
-    """Reverse the first axis."""
-    assert isinstance(value.type, TensorType)
-    first, *rest = value.type.shape
-    begin = (unwrap(first - 1), *(0 for _ in rest)) if not isinstance(first, int) else (first - 1, *(0 for _ in rest))
-    return ops.strided_slice(value, begin=begin, end=(-1, *rest), strides=(-1, *(1 for _ in rest)), span=value.span)
 
 
 CONVERTERS: Mapping[str, Converter] = {"Loop": _loop, "Scan": _scan}

@@ -28,10 +28,8 @@ def _floats(node: Node, index: int) -> tuple[float, ...]:
 
 def _scaled(extent: Dim, scale: float) -> Dim:
     """Compute floor(extent * scale)."""
-    if isinstance(extent, int):
-        return int(extent * scale)
     exact = Fraction(scale)
-    return simple(arith.unwrap(arith.floordiv(extent * exact.numerator, exact.denominator)))
+    return simple(arith.unwrap(arith.floordiv(arith.mul(extent, exact.numerator), exact.denominator)))
 
 
 def _resize_10(node: Node) -> Expr:

@@ -18,7 +18,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
 def transformed(node: Node, scores: Expr) -> Expr:
     """Apply the node's post_transform to scores (rows, classes)."""
     given = node.attrs.get("post_transform", "NONE")
-    name = TRANSFORMS[given] if isinstance(given, int) and given < len(TRANSFORMS) else str(given)
+    name = TRANSFORMS[given] if isinstance(given, int) and 0 <= given < len(TRANSFORMS) else str(given)
     if name == "NONE":
         return scores
     if name == "SOFTMAX":

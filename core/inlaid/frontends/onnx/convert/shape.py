@@ -83,10 +83,21 @@ def _reshape(node: Node) -> Expr:
             if dim != -1 or free is not None:
                 raise node.error(f"the new shape must have at most one -1 and no other negative dimension, got {tuple(known)}")
             free = axis
+        elif not node.attrs.get("allowzero", 0):
+            dim = _or_copied(dim, old.shape, axis)
         shape.append(dim)
     if free is not None:
         shape[free] = quotient(old.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
     return reshape(x, shape=tuple(shape))
+
+
+def _or_copied(dim: Dim, shape: Sequence[Dim], axis: int) -> Dim:
+    """Return an element of a new shape, which copies a dimension of the old `shape` where it is 0 at run time. An element that is
+    computed from the old shape does not: it is 0 only if the tensor is empty, and would become a condition on a size of every
+    model that merges or splits axes."""
+    if isinstance(dim, int) or axis >= len(shape) or arith.free_vars(dim) <= arith.free_vars(arith.product(tuple(shape))):
+        return dim
+    return simple(arith.select(arith.compare("==", dim, 0), shape[axis], dim))
 
 
 _REFILL = "the new shape must have as many elements as the input"
@@ -113,7 +124,7 @@ def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
         elif dim is None or (isinstance(dim, int) and dim < 0):
             new.append(node.size(element_of(shape, axis), f"dimension {axis} of the new shape"))
         else:
-            new.append(dim)
+            new.append(_or_copied(dim, x.shape, axis) if copies else dim)
     return reshape(checked, shape=tuple(new))
 
 

@@ -32,8 +32,14 @@ def _reshape(node: Node) -> Expr:
         raise node.error(f"the new shape must have at most one -1 and no other negative size, got {given}")
     shape = list(given)
     if free:
-        shape[free[0]] = quotient(node.shape(0), [dim for axis, dim in enumerate(given) if axis != free[0]])
+        old, new = node.shape(0), [dim for axis, dim in enumerate(given) if axis != free[0]]
+        # If a new dimension is 0, LiteRT ignores the dimensions that are 0, old and new.
+        shape[free[0]] = quotient(*(_at_least_1(dims) for dims in (old, new))) if 0 in new else quotient(old, new)
     return ops.reshape(node.input(0), shape=tuple(shape))
+
+
+def _at_least_1(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(simple(arith.maximum(dim, 1)) for dim in dims)
 
 
 def _squeeze(node: Node) -> Expr:

@@ -127,11 +127,7 @@ _LAST = 2**31 - 1
 
 def _range(extent: Dim, begin: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
     """Convert Python's slice of an axis to (begin, end, stride) for `ops.strided_slice`."""
-    if isinstance(extent, int) and isinstance(begin, int) and isinstance(end, int):
-        # Python writes the end before the first element as -extent - 1.
-        first, last, _ = slice(begin, end, step).indices(extent)
-        return first, (max(last, first) if step > 0 else min(last, first)), step
-    return normal_range(extent, begin, end, step)
+    return normal_range(extent, begin, end, step, least=0 if step > 0 else -1)
 
 
 def _reverse(node: Node) -> Expr:
@@ -160,6 +156,11 @@ def _dynamic_update_slice(node: Node) -> Expr:
         )
         first = ops.reshape(slice_axis(node.input(2), 0, axis, axis + 1), shape=())
         first = ops.maximum(ops.minimum(first, last), zero)
+        # An empty update has no element to take, not even one that is discarded.
+        missing = simple(arith.maximum(1 - arith.wrap(size), 0))
+        if missing != 0:
+            after = tuple(missing if other == axis else 0 for other in range(len(pairs)))
+            update = ops.pad(update, scalar(0, node.tensor(1).dtype), pads=(*(0 for _ in pairs), *after))
         place = ops.sub(ops.iota(shape=(extent,), axis=0, dtype=of.name), first)
         within = ops.logical_and(ops.less_equal(zero, place), ops.less(place, end))
         update = ops.take(update, ops.where(within, place, zero), axis=axis)
