@@ -284,10 +284,19 @@ class SliceAttrs(Attrs):
     strides: tuple[int, ...]
 
 
+LONGEST_STRIDE = 2**62
+"""No axis has so many elements: longer strides take the same ones, and their sums with sizes could overflow."""
+
+
+def bounded_stride(stride: int) -> int:
+    """Return the stride with which a slice takes the same elements, at most `LONGEST_STRIDE` in magnitude."""
+    return max(min(stride, LONGEST_STRIDE), -LONGEST_STRIDE)
+
+
 def slice_extent(begin: Dim, end: Dim, stride: int) -> Dim:
     """Return the number of elements of a slice of an axis; see `SliceAttrs`."""
     span = arith.add(end, -arith.wrap(begin)) if stride > 0 else arith.add(begin, -arith.wrap(end))
-    return simple(arith.ceildiv(span, abs(stride)))
+    return simple(arith.ceildiv(span, abs(bounded_stride(stride))))
 
 
 def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
@@ -315,7 +324,8 @@ def _compute_strided_slice(attrs: SliceAttrs, x: te.Tensor) -> te.Tensor:
     shape = tuple(map(slice_extent, attrs.begin, attrs.end, attrs.strides))
 
     def element(*index: arith.Var) -> ir.Expr:
-        return x[tuple(i * stride + begin for i, begin, stride in zip(index, attrs.begin, attrs.strides, strict=True))]
+        steps = map(bounded_stride, attrs.strides)
+        return x[tuple(i * step + begin for i, begin, step in zip(index, attrs.begin, steps, strict=True))]
 
     result: te.Tensor = te.compute(shape, element, "strided_slice")
     return result

@@ -15,6 +15,7 @@ from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import INTEGER, Array, check_axes, tensor_type
 from inlaid.ops.index import positive_index
 from inlaid.ops.select import defined_size
+from inlaid.ops.shape import bounded_stride, slice_extent
 from inlaid.ops.threads.grid import Grid, parallel_rows, truth, unflatten
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
@@ -40,7 +41,8 @@ def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: 
     shape = list(x.shape)
     for axis, stride in zip(axes, attrs.strides, strict=True):
         bound = upper_bound(shape[axis])
-        shape[axis] = fresh_size("slice", None if bound is None else arith.unwrap(arith.ceildiv(bound, abs(stride))))
+        greatest = None if bound is None else arith.unwrap(arith.ceildiv(bound, abs(bounded_stride(stride))))
+        shape[axis] = fresh_size("slice", greatest)
     return TensorType(tuple(shape), x.dtype)
 
 
@@ -63,12 +65,13 @@ def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride:
         for buffer, low in zip(limits, (0, 0 if stride > 0 else -1), strict=True)
     )
     distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
-    return begin, (distance + (abs(stride) - 1)) / abs(stride)
+    step = abs(bounded_stride(stride))
+    return begin, (distance + (step - 1)) / step
 
 
 def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
     """Return the index in x of the element at index `at` of the result."""
-    steps = dict(zip(attrs.axes, attrs.strides, strict=True))
+    steps = dict(zip(attrs.axes, map(bounded_stride, attrs.strides), strict=True))
     return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
 
 
@@ -100,7 +103,7 @@ def _threaded_dynamic_slice(
     assert isinstance(out_type, TensorType)
     shape = out_type.shape
     strides = dict(zip(attrs.axes, attrs.strides, strict=True))
-    most = [arith.unwrap(arith.ceildiv(extent, abs(strides.get(axis, 1)))) for axis, extent in enumerate(x.shape)]
+    most = [slice_extent(0, extent, abs(strides.get(axis, 1))) for axis, extent in enumerate(x.shape)]
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         source, *limits = inputs

@@ -526,3 +526,58 @@ def test_a_size_of_the_input_itself_is_not_compared_with_0():
     module, executables, _ = prepared(graph)
     assert [repr(dim) for dim in module.main.body.type.shape] == ["(b * s)", "2", "4"]
     assert executables[0].run({"x": normal(2, 0, 8)})["y"].shape == (0, 2, 4)
+
+
+END = 2**63 - 1
+ENDS = [
+    *[(END - 3, END, 2), (-END - 1, -END + 3, 3), (-END - 1, END, 2**62), (END, -END - 1, -(2**62)), (-END - 1, END, END)],
+    *[(5, 0, -END - 1), (0, 5, END), (END, -END - 1, -END - 1), (-5, -END - 1, -END - 1), (7, 1, -3), (7, 0, -3), (3, 3, 1)],
+]
+
+
+@pytest.mark.parametrize(("start", "limit", "step"), ENDS)
+def test_ranges_to_the_ends_of_int64(start, limit, step):
+    values = {"start": np.array(start), "limit": np.array(limit), "step": np.array(step)}
+    names = ", ".join(values)
+    assert agree(f"g (int64 start, int64 limit, int64 step) => (int64[k] y) {{ r = Range({names})  y = Abs(r) }}", **values)
+    known = f"step = Constant<value = int64 {{{step}}}>()  r = Range({names})  y = Abs(r)"
+    del values["step"]
+    assert agree(f"g (int64 start, int64 limit) => (int64[k] y) {{ {known} }}", **values)
+
+
+@pytest.mark.parametrize("step", [-END - 1, -END, END, END - 1, -(2**62)])
+@pytest.mark.parametrize("other", [0, 1, END, -END - 1])
+def test_ranges_between_a_size_and_the_ends_of_int64(other, step):
+    graph = f"""g (float[n] x) => (int64[k] y, int64[m] z) {{
+      shape = Shape(x)  first = Constant<value_ints = [0]>()  size = Squeeze(shape, first)
+      other = Constant<value = int64 {{{other}}}>()  step = Constant<value = int64 {{{step}}}>()
+      r = Range(size, other, step)  y = Add(r, shape)  s = Range(other, size, step)  z = Add(s, shape)
+    }}"""
+    assert agree(graph, x=normal(5))
+
+
+SLICES = [
+    *[(0, END, 1), (-END - 1, END, 1), (END, -END - 1, -1), (END, -END - 1, -END - 1), (0, END, END), (-1, -END - 1, -END - 1)],
+    *[(4, -END - 1, -END), (-END - 1, 4, 2), (END, 0, -3), (2, -END - 1, -2), (2, 9, END - 1), (-1, 0, -END - 1)],
+]
+
+
+@pytest.mark.parametrize(("start", "end", "step"), SLICES)
+def test_slices_to_the_ends_of_int64(start, end, step):
+    known = [
+        f"{name} = Constant<value_ints = [{value}]>()"
+        for name, value in (("start", start), ("end", end), ("step", step), ("axis", 0))
+    ]
+    sliced = "h = Relu(x)  t = Slice(h, start, end, axis, step)  y = Neg(t)"
+    x = normal(5, 2)
+    limits = {"start": int64(start), "end": int64(end), "step": int64(step)}
+    assert agree(f"g (float[n, 2] x) => (float[k, 2] y) {{ {' '.join(known)} {sliced} }}", x=x)
+    assert agree(
+        f"g (float[n, 2] x, int64[1] start, int64[1] end, int64[1] step) => (float[k, 2] y) {{ {known[3]} {sliced} }}",
+        x=x,
+        **limits,
+    )
+    del limits["step"]
+    assert agree(
+        f"g (float[n, 2] x, int64[1] start, int64[1] end) => (float[k, 2] y) {{ {' '.join(known[2:])} {sliced} }}", x=x, **limits
+    )

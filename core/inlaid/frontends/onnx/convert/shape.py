@@ -17,7 +17,7 @@ from inlaid.frontends.shapes import cut, normal_range, quotient, require_parts, 
 from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import tensor_of
-from inlaid.ops.conversion import cast
+from inlaid.ops.conversion import bitcast, cast
 from inlaid.ops.elementwise import (
     add,
     ceil,
@@ -270,9 +270,8 @@ def _slice_computed(node: Node, count: int) -> Expr:
             positive = where(less(position, int64(0)), add(position, extent), position)
             return minimum(maximum(positive, least), high)
 
-        begin = clamped(of_axis(starts, int64(0)), int64(0))
-        distance = sub(clamped(of_axis(ends, extent), low), begin)
-        taken = _steps(node, distance, step, f"the number of elements along axis {axis}")
+        begin, end = clamped(of_axis(starts, int64(0)), int64(0)), clamped(of_axis(ends, extent), low)
+        taken = _steps(node, begin, end, step, f"the number of elements along axis {axis}")
         result = take(result, add(mul(iota(shape=(taken,)), step), begin), axis=axis)
     return result
 
@@ -281,11 +280,16 @@ def _all(conditions: Expr) -> Expr:
     return reduce_min(conditions, axes=(0,))
 
 
-def _steps(node: Node, distance: Expr, step: Expr, name: str, check: Expr | None = None) -> Dim:
-    """Compute max(ceil(distance / step), 0) for 0-d integers. The step is 0 only if `check` fails."""
-    sign = where(less(step, int64(0)), int64(-1), int64(1))
-    rounded = div(add(distance, sub(step, sign)), where(equal(step, int64(0)), int64(1), step))
-    return node.size(maximum(rounded, int64(0)), name, check)
+def _steps(node: Node, begin: Expr, end: Expr, step: Expr, name: str, check: Expr | None = None) -> Dim:
+    """Compute max(ceil((end - begin) / step), 0) for 0-d int64. The step is 0 only if `check` fails."""
+    back = less(step, int64(0))
+    low, high = where(back, end, begin), where(back, begin, end)
+    # Distances of up to 2^64 - 1, and the magnitude of -2^63, are exact as unsigned integers.
+    first, last, stride = (bitcast(value, dtype="uint64") for value in (low, high, step))
+    nothing, one = constant(np.uint64(0)), constant(np.uint64(1))
+    stride = where(back, sub(nothing, stride), where(equal(step, int64(0)), one, stride))
+    count = add(div(sub(sub(last, first), one), stride), one)
+    return node.size(where(less(low, high), bitcast(count, dtype="int64"), int64(0)), name, check)
 
 
 def _length(node: Node, index: int) -> int:
@@ -422,6 +426,10 @@ def _range(node: Node) -> Expr:
     return add(mul(counted, delta), start)
 
 
+_FAR = 2**62
+"""Sums of integers below it and sizes do not overflow."""
+
+
 def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
     """Return the number of elements of a range."""
     name, step, check = "the number of elements", node.static(2), None
@@ -432,12 +440,14 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
         by = where(equal(by, zero(tensor_of(by))), constant(np.float64(1)), by)  # the division may be evaluated before the check
         return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name, check)
     begin, end = node.dims(0), node.dims(1)
-    if step is not None and begin is not None and end is not None:
+    known = [value.item() for value in map(node.static, range(3)) if value is not None]
+    near = len(known) == 3 or all(-_FAR < value < _FAR for value in known)
+    if step is not None and begin is not None and end is not None and near:
         distance = arith.wrap(end[0]) - begin[0] if step > 0 else arith.wrap(begin[0]) - end[0]
         return simple(arith.maximum(0, arith.ceildiv(distance, abs(int(step.item())))))
     if begin == (0,) and step is not None and step.item() == 1:
         return node.scope.binder.clamped(integer(node.input(1)), f"{node.name}: {name}", node.span)
-    return _steps(node, sub(integer(limit), integer(start)), integer(delta), name, check)
+    return _steps(node, integer(start), integer(limit), integer(delta), name, check)
 
 
 def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:

@@ -14,7 +14,7 @@ from inlaid.frontends.tflite.table import all_values, look_up
 from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
-from inlaid.ops.shape import simple
+from inlaid.ops.shape import bounded_stride, simple
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ def _range(node: Node) -> Expr:
         if not isinstance(step, int) or step == 0:
             raise node.error(f"the step must be static and not 0, got {step}")
         distance = arith.add(end, arith.mul(first, -1)) if step > 0 else arith.add(first, arith.mul(end, -1))
-        count = simple(arith.maximum(0, arith.ceildiv(distance, abs(step))))
+        count = simple(arith.maximum(0, arith.ceildiv(distance, abs(bounded_stride(step)))))
     counted = ops.iota(shape=(count,), axis=0, dtype=of.name)
     begin, by = (ops.reshape(node.input(index), shape=()) for index in (0, 2))
     return ops.add(ops.mul(counted, by), begin)
