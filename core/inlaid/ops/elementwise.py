@@ -25,6 +25,7 @@ from inlaid.ops.define import (
 )
 from inlaid.records import dataclass, replace
 from inlaid.tensor import ir, te
+from inlaid.tensor.powers import power
 from inlaid.types import TensorType, Type
 
 _EXPENSIVE = Traits(expensive=True)
@@ -145,7 +146,7 @@ def _truncated_mod(a: Array, b: Array) -> Array:
 def _power(a: Array, b: Array) -> Array:
     """Raise to a power. Integers wrap; a negative integer exponent truncates 1 / a**-b, and gives 0 for a == 0."""
     if not _is_integer(a):
-        return np.asarray(np.power(a, b))
+        return np.asarray(power(a, b))
     powers = np.power(a, np.where(b < 0, 0, b))
     inverse = np.where(a == 1, 1, 0)
     if a.dtype.kind == "i":

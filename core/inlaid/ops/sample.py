@@ -26,7 +26,8 @@ class GridSampleAttrs(Attrs):
     mode
         "nearest", "linear" or "cubic".
     padding
-        Values out of bounds: "zeros", "border" (repeat the edge) or "reflection".
+        Values out of bounds: "zeros", "border" (repeat the edge) or "reflection". The border moves a coordinate to the edge; with
+        mode "cubic" it moves each of the four neighbors instead, as in PyTorch and ONNX Runtime.
     align_corners
         Whether -1 and 1 are the centres of the outermost elements, instead of their outer edges.
     elements
@@ -109,7 +110,7 @@ def _borders(attrs: GridSampleAttrs, extent: Any) -> tuple[Any, Any]:
 def _pad_array(attrs: GridSampleAttrs, at: Array, extent: int) -> Array:
     if attrs.mode == "nearest":
         at = np.rint(at)
-    if attrs.padding == "border":
+    if attrs.padding == "border" and attrs.mode != "cubic":
         return np.clip(at, 0, extent - 1)
     return _reflect_array(at, *_borders(attrs, extent)) if attrs.padding == "reflection" else at
 
@@ -149,7 +150,7 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
             at: ir.Expr = _denormalise(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
             if attrs.mode == "nearest":
                 at = te.unary("round", at)
-            if attrs.padding == "border":
+            if attrs.padding == "border" and attrs.mode != "cubic":
                 return te.minimum(te.maximum(at, 0), length - 1)
             return _reflect_value(at, *_borders(attrs, length)) if attrs.padding == "reflection" else at
 
@@ -160,6 +161,8 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
             outside = (found < 0) | (found > length - 1)
             if attrs.padding == "reflection":
                 found = te.unary("trunc", _reflect_value(found, *_borders(attrs, length)))
+            elif attrs.padding == "border":
+                found = te.minimum(te.maximum(found, 0), length - 1)  # it may be beyond int32
             last = ir.as_expr(arith.wrap(extent - 1), dtype("int32"))
             index = te.minimum(te.maximum(te.cast(found, "int32"), 0), last)
             return te.select(outside, te.const(-1, "int32"), index) if attrs.padding == "zeros" else index

@@ -67,7 +67,7 @@ def moved_axis(call: Call, axis: int) -> tuple[int, Array] | None:
 
     Returns the axis of the result and, for each index along it, the index of the operand's axis. None for any other operator, or if
     the result has no such axis."""
-    shape, result = (_shape(expr) for expr in (call.args[0], call))
+    shape = _shape(call.args[0])
     extent = shape[axis]
     if not isinstance(extent, int):
         return None
@@ -85,7 +85,7 @@ def moved_axis(call: Call, axis: int) -> tuple[int, Array] | None:
                 return None
             return (axis if attrs.keepdims else axis - sum(other < axis for other in attrs.axes)), same
         case ops.reshape:
-            return _reshaped_axis(shape, axis, result)
+            return _reshaped_axis(shape, axis, _shape(call))
     return None
 
 

@@ -262,6 +262,14 @@ def test_grid_sample(opset: int, mode: str, padding: str) -> None:
     like_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(("opset", "mode"), [(16, "bicubic"), (20, "cubic")])
+@pytest.mark.parametrize("align", [0, 1])
+def test_cubic_grid_sample(opset: int, mode: str, padding: str, align: int) -> None:
+    grid = np.random.default_rng(1).uniform(-3, 3, (1, 5, 6, 2)).astype(np.float32)
+    like_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding, align_corners=align)
+
+
 def test_affine_grid_of_one_point() -> None:
     """Its coordinate is -1 with aligned corners, and 0 without."""
     theta = normal(1, 2, 3)

@@ -14,7 +14,7 @@ from inlaid.arith import SizeVar
 from inlaid.errors import KernelFault, TypeInferenceError
 from inlaid.tensor import interp, te
 from inlaid.tensor.lower import lower
-from inlaid.types import TensorType
+from inlaid.types import TensorType, dtype
 
 from .generate import FLOATS, INTEGERS, NUMBERS, agree, arrays, broadcasting, random_array, shapes
 
@@ -57,6 +57,19 @@ def test_arithmetic_broadcasts(name, inputs):
 @given(arrays(broadcasting(2), FLOATS))
 def test_power_of_floats(inputs):
     agree(ops.pow, *inputs)
+
+
+@pytest.mark.parametrize("of", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (1,), (6,)])
+def test_power_of_one_half_is_no_square_root(of, shape):
+    half = np.full(shape, 0.5, dtype(of).numpy)
+    base = np.array([-np.inf, -0.0, np.inf, 0.0, -1.0, 0.25]).astype(half.dtype)
+    wanted = np.array([np.inf, 0.0, np.inf, 0.0, np.nan, 0.5])  # as C's pow
+    for at in (slice(None), *map(slice, range(6), range(1, 7)), *range(6)):
+        if shape != (6,) or at == slice(None):
+            found = np.asarray(agree(ops.pow, base[at], half)).astype(np.float64)
+            np.testing.assert_array_equal(found, np.broadcast_to(wanted[at], found.shape))
+            assert not np.signbit(found[found == 0]).any()
 
 
 @settings(deadline=None, max_examples=50)

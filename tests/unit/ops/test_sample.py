@@ -37,6 +37,14 @@ def test_wild_coordinates_read_nothing_outside(mode: str, padding: str) -> None:
     check(ops.grid_sample, normal((1, 1, 3)), grid, mode=mode, padding=padding, **LOOSE)
 
 
+def test_a_cubic_kernel_moves_each_neighbor_to_the_border() -> None:
+    x = np.array([[[1, 2, 4]]], np.float32)
+    places = np.array([[[-0.5], [2.5], [-1.5], [-9.5], [3e9]]], np.float32)
+    found = check(ops.grid_sample, x, places, mode="cubic", padding="border", elements=True)[0]
+    # The weights of the neighbors of a half are -3/32, 19/32, 19/32, -3/32.
+    np.testing.assert_allclose(found[0, 0], [(32 - 3) / 32, (4 * 35 - 2 * 3) / 32, 1, 1, 4], rtol=1e-6)
+
+
 def test_corners() -> None:
     x = np.array([[[1, 2, 4]]], np.float32)
     grid = np.array([[[-1], [0], [1], [0.5]]], np.float32)

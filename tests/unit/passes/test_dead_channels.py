@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid.frontends import tflite
 from inlaid.graph.interp import evaluate
-from inlaid.graph.ir import Call, Constant, Expr, Function, Var, constant, function, post_order, tuple_, var
+from inlaid.graph.ir import Call, Constant, Expr, Function, Var, constant, function, post_order, tuple_, tuple_item, var
 from inlaid.graph.verify import verify
 from inlaid.passes.dead_channels import remove_dead_channels
 from inlaid.passes.integer_ranges import integer_ranges
@@ -257,3 +257,16 @@ def test_half_of_visual_wake_words_is_dead() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (1, 96, 96, 3)).astype(np.uint8).view(np.int8)
     whole = tflite.load(VISUAL_WAKE_WORDS).main
     np.testing.assert_array_equal(evaluate(unit, [pixels]), evaluate(whole, [pixels]))
+
+
+@pytest.mark.parametrize("several", [lambda y: ops.topk(y, k=2, axis=1), ops.unique])
+def test_operators_of_several_results_read_a_product(several: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = var("x", TensorType((2, 3), "int8"))
+    total = ops.matmul(x, constant(weights(rng, 3, 4).astype(np.int8)), out_dtype="int32")
+    found = several(stored(total, np.zeros(4), 3))
+    unit = function([x], tuple_([tuple_item(found, 0), tuple_item(found, 1)]))
+    data = rng.integers(-128, 128, (2, 3)).astype(np.int8)
+    wanted, results = evaluate(unit, [data]), evaluate(remove_dead_channels(unit), [data])
+    for result, other in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(result, other)

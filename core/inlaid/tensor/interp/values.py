@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from inlaid.tensor.powers import power
 from inlaid.types import DType
 
 Value = Any
@@ -342,7 +343,7 @@ _MATH: dict[str, Callable[..., Value]] = {
     "atanh": np.arctanh,
     "erf": _erf,
     "sigmoid": _sigmoid,
-    "pow": np.power,
+    "pow": power,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "scalb": lambda x, n: np.ldexp(x, np.nan_to_num(n).astype(np.int32)),
     "flush": lambda x: x,
