@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from inlaid.errors import InlaidError, InputError, KernelFault, OutOfMemory, ScheduleError, VerifyError
+from inlaid.errors import InlaidError, InputError, InternalError, KernelFault, OutOfMemory, ScheduleError, VerifyError
 from inlaid.runtime.executable import Executable
 
 from .numerics import Expected, compare
@@ -93,7 +93,7 @@ class Outcome:
         return self.state, self.reason.split(":")[0] if self.state in ("internal", "refused") else ""
 
 
-INTERNAL = (ScheduleError, VerifyError)
+INTERNAL = (InternalError, ScheduleError, VerifyError)
 """Errors of Inlaid's family that mean a fault of the compiler, if a model that verifies raises them."""
 
 
@@ -136,7 +136,7 @@ def _checked(case: Case, variant: Variant, wanted: Sequence[Expected], first: bo
                 try:
                     outputs.append([_copied(value) for value in executable.run(case.inputs[run]).values()])
                 except Exception as error:  # an exception of any type is a finding
-                    if expected.error and isinstance(error, InlaidError):
+                    if expected.error and isinstance(error, InlaidError) and not isinstance(error, INTERNAL):
                         continue
                     return _failure(error, variant, f"run {run}")
             if expected.error:

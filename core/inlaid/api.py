@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from inlaid.cache import caches
 from inlaid.collector import rare_collections
+from inlaid.driver.faults import reports_faults
 from inlaid.errors import DefaultTargetWarning, InputError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
@@ -46,6 +47,7 @@ RELEASED = 1 << 24
 """Least bytes of weights whose memory is released after compilation."""
 
 
+@reports_faults
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
     """Import a model from the path of a file, its bytes, or an object such as an `onnx.ModelProto`. ONNX and TensorFlow Lite are
     built in; plugins add further formats (`inlaid formats` lists all).
@@ -56,6 +58,7 @@ def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec
     return import_model(model, checked_dims(dims), default_registry())
 
 
+@reports_faults
 def compile(
     model: Model,
     targets: Sequence[str] | None = None,
@@ -100,7 +103,7 @@ def compile(
     While a model compiles, the garbage collector of the process has higher thresholds.
 
     Raises `ModelImportError`, `TargetError`, `CompileError`, `InputError` for arguments of a wrong type, and `VerifyError` for a
-    malformed module.
+    malformed module. A fault of Inlaid itself raises `InternalError`, here and in the other functions that take a model.
     """
     if isinstance(donate, str):
         raise InputError(f"donate must be a sequence of input names, got {donate!r}", remedy=f"give [{donate!r}]")
@@ -193,6 +196,7 @@ def _scheduled(schedule: Any) -> Schedule:
     )
 
 
+@reports_faults
 def quantize(
     model: Model,
     calibration_data: str | Path | Iterable[Mapping[str, Any]],
@@ -300,6 +304,7 @@ class Compiled:
         write_package(self.package, path)
 
 
+@reports_faults
 def compile_file(
     model: Path,
     targets: Sequence[str] | None = None,
@@ -342,6 +347,7 @@ def compile_file(
     return Compiled(package if known is None else None, known)
 
 
+@reports_faults
 def partition(
     model: Model,
     targets: Sequence[str] | None = None,
@@ -358,6 +364,7 @@ def partition(
     return cut(_module(model, dims), _targets(targets), settings=settings)[0].module
 
 
+@reports_faults
 def estimate(
     model: Model,
     targets: Sequence[str] | None = None,

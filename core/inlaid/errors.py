@@ -103,6 +103,10 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f" (is {close[0]!r} meant?)" if close else ""
 
 
+class InternalError(InlaidError):
+    """An invariant of Inlaid does not hold: a fault of Inlaid, whatever the model. `__cause__` is the exception."""
+
+
 class TypeInferenceError(InlaidError):
     """A type cannot be inferred: the operands do not fit the operator."""
 

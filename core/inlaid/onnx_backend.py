@@ -21,6 +21,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from inlaid.driver import compile_module
+from inlaid.driver.faults import reports_faults
 from inlaid.errors import InputError, TargetError
 from inlaid.frontends.dims import own_name
 from inlaid.frontends.onnx import load
@@ -106,6 +107,7 @@ class InlaidRep(BackendRep):
             self._programs[key] = self._compile(_with_types(self._model, open_types), dims, bound)
         return self._programs[key], {name: value for name, value in values.items() if name not in bound}
 
+    @reports_faults
     def _compile(self, model: onnx.ModelProto, dims: Mapping[str, int], bound: Mapping[str, Any]) -> Executable:
         return compile_module(load(model, dims, specialise=bound), [self._device])
 

@@ -38,7 +38,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _outcome(error: BaseException) -> dict[str, str]:
-    from inlaid.errors import InlaidError, PluginError
+    from inlaid.errors import InlaidError, InternalError, PluginError
 
     text = f"{type(error).__name__}: {error}"
     where = "".join(traceback.format_tb(error.__traceback__)[-6:])
@@ -47,7 +47,7 @@ def _outcome(error: BaseException) -> dict[str, str]:
         loops = any((Path(frame.filename).name, frame.name) in _LOOPS for frame in frames)
         return {"outcome": "loop" if loops else "hang", "text": text, "where": where}
     inside = error.__cause__
-    if isinstance(error, PluginError) and inside is not None and not isinstance(inside, InlaidError):
+    if isinstance(error, (InternalError, PluginError)) and inside is not None and not isinstance(inside, InlaidError):
         return {"outcome": "internal", "text": text, "where": "".join(traceback.format_tb(inside.__traceback__)[-4:])}
     if isinstance(error, InlaidError):
         return {"outcome": "refused", "text": text, "where": ""}

@@ -42,7 +42,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.USAGE
         case errors.Unsupported() | errors.CompileError() | errors.OutOfMemory() | errors.DeviceLost() | MemoryError():
             return ExitCode.UNSUPPORTED
-        case errors.PluginError() | errors.VerifyError() | errors.ScheduleError():
+        case errors.InternalError() | errors.PluginError() | errors.VerifyError() | errors.ScheduleError():
             return ExitCode.INTERNAL
         case errors.InlaidError() | OSError():
             return ExitCode.INPUT

@@ -11,6 +11,7 @@ from inlaid.driver.build import Progress, at_borders, build_regions
 from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.donation import check_donated
 from inlaid.driver.fallback import with_fallback
+from inlaid.driver.faults import reports_faults
 from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
@@ -41,6 +42,7 @@ def candidates_for(targets: Sequence[str], registry: PluginRegistry) -> tuple[Ca
     return with_fallback([candidate_of(registry.target(text), registry) for text in targets], registry)
 
 
+@reports_faults
 def cut(
     module: Module,
     targets: Sequence[str],
@@ -60,6 +62,7 @@ def cut(
     return partitioned, candidates
 
 
+@reports_faults
 def after_step(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module | tuple[LoopProgram, ...]:
@@ -91,6 +94,7 @@ def after_step(
     return tuple(kernels.units)
 
 
+@reports_faults
 def compile_module(
     module: Module,
     targets: Sequence[str] = ("x86",),
@@ -111,6 +115,7 @@ def compile_module(
     return Executable(package, registry=registry, devices=devices)
 
 
+@reports_faults
 def build_package(
     module: Module,
     targets: Sequence[str] = ("x86",),

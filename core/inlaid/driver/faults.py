@@ -1,0 +1,102 @@
+"""Faults of Inlaid on their way to the user: exceptions that no model, however damaged, should cause."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from inlaid.errors import InternalError, Remedy, ScheduleError
+
+FAULTS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError, RecursionError),
+    ScheduleError,
+)
+"""Exceptions that mean a fault if Inlaid's own code raises them while it compiles a model. A wrong argument raises others."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def reports_faults(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate an entry point so that a fault becomes an `InternalError` that names operator and node. Exceptions of functions that
+    the caller passes in, such as `progress`, stay as they are."""
+
+    @functools.wraps(function)
+    def reporting(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except FAULTS as error:
+            frames = _frames(error.__traceback__)
+            if not _is_ours(frames):
+                raise
+            raise _internal_error(error, frames) from error
+
+    return reporting
+
+
+def _frames(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
+    """Return the frames of a traceback with their lines, the innermost one first."""
+    found = []
+    while trace is not None:
+        found.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    return found[::-1]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_ours(frames: Sequence[tuple[FrameType, int]]) -> bool:
+    """Test whether Inlaid or a plugin of it raised an exception, by itself or in a library that it called."""
+    import sysconfig
+
+    libraries = tuple(map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
+    for frame, _ in frames:
+        if _module(frame).startswith("inlaid"):
+            return True
+        if not frame.f_code.co_filename.startswith((*libraries, "<")):
+            return False
+    return False
+
+
+def _internal_error(error: BaseException, frames: Sequence[tuple[FrameType, int]]) -> InternalError:
+    where = next(f"{_module(frame)}, line {line}" for frame, line in frames if _module(frame).startswith("inlaid"))
+    operator, node = _culprit([frame for frame, _ in frames])
+    what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+    return InternalError(
+        f"a fault of Inlaid, not of the model: {what} (in {where})",
+        operator=operator or None,
+        node=node or None,
+        remedy=Remedy("please report it with this traceback", "please report it with the traceback that --debug prints"),
+    )
+
+
+def _culprit(frames: Sequence[FrameType]) -> tuple[str, str]:
+    """Return the name and the source node of the operator that the innermost frames handle, by their local variables; empty if
+    none handles one."""
+    unplaced = ""
+    for frame in frames:
+        for value in frame.f_locals.values():
+            operator, node = _place(value)
+            if node:
+                return operator, node
+            unplaced = unplaced or operator
+    return unplaced, ""
+
+
+def _place(value: Any) -> tuple[str, str]:
+    from inlaid.frontends.onnx.node import Node as OnnxNode
+    from inlaid.frontends.tflite.node import Node as TfliteNode
+    from inlaid.graph.ir import Call
+    from inlaid.graph.operator import Operator
+    from inlaid.lowering.kernel import KernelSource
+
+    match value:
+        case OnnxNode() | TfliteNode():
+            return value.name, str(value.span)
+        case KernelSource(body=Call() as call) | (Call() as call) if isinstance(call.callee, Operator):
+            return call.callee.name, str(call.span or "")
+    return "", ""
