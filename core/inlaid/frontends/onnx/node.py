@@ -97,6 +97,10 @@ class Node:
         """Return an input, or None if it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def real(self, name: str, default: float) -> float:
+        """Return a float attribute. ONNX holds it and its default in float32, whatever the dtype of the tensors."""
+        return as_float32(self.attrs.get(name, default))
+
     def tensor(self, index: int) -> TensorType:
         """Return the type of a required tensor input. Raises `ModelImportError`."""
         type_ = self.input(index).type
@@ -210,6 +214,11 @@ class Node:
 
     def _message(self, message: str) -> str:
         return f"cannot import {self.name} (opset {self.opset}): {message}"
+
+
+def as_float32(value: float) -> float:
+    """Round a number to float32."""
+    return float(np.float32(value))
 
 
 Converter = Callable[[Node], "Expr | tuple[Expr | None, ...]"]

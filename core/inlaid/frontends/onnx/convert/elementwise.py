@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 
-from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.frontends.onnx.node import Converter, Node, as_float32
 from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
@@ -156,7 +156,7 @@ def _formula(build: Formula, **defaults: float) -> Converter:
     def convert(node: Node) -> Expr:
         x = widened(node.input(0))
         of = tensor_of(x).dtype
-        attrs = {name: float(node.attrs.get(name, value)) for name, value in defaults.items()}
+        attrs = {name: node.real(name, value) for name, value in defaults.items()}
         return cast_to(build(x, lambda value: scalar(value, of), attrs), node.dtype(0))
 
     return convert
@@ -180,7 +180,7 @@ def _hard_sigmoid(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float
 
 
 def _hard_swish(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
-    return mul(x, _hard_sigmoid(x, c, {"alpha": 1 / 6, "beta": 0.5}))
+    return mul(x, _hard_sigmoid(x, c, {"alpha": as_float32(1 / 6), "beta": 0.5}))
 
 
 def _softplus(x: Expr, c: Callable[[float], Expr], attrs: Mapping[str, float]) -> Expr:
@@ -212,7 +212,7 @@ def _swiglu(node: Node) -> Expr:
         require_shape(node.tensor(1).shape, node.tensor(0).shape, "the second operand")
     gate, value = widened(node.input(0)), widened(node.input(1))
     of = tensor_of(gate).dtype
-    attrs = {"alpha": float(node.attrs.get("alpha", 1.0))}
+    attrs = {"alpha": node.real("alpha", 1.0)}
     return cast_to(mul(_swish(gate, lambda number: scalar(number, of), attrs), value), node.dtype(0))
 
 

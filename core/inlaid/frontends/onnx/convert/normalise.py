@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inlaid import arith
-from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.frontends.onnx.node import Converter, Node, as_float32
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
@@ -31,7 +31,7 @@ def _along_axis(operator: Operator) -> Converter:
 
 
 def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
-    epsilon = node.attrs.get("epsilon", 1e-5)
+    epsilon = node.real("epsilon", 1e-5)
     asked = [name for name in node.outputs[1:] if name]
     training = node.attrs.get("training_mode", 0) if node.opset >= 14 else asked
     if training:
@@ -60,7 +60,7 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     centred = sub(wide, expand_dims(batch_mean, *axes))
     batch_variance = mean(mul(centred, centred), axes)
     y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon)
-    momentum = node.attrs.get("momentum", 0.9)
+    momentum = node.real("momentum", 0.9)
 
     with node.relations():
         for index, name in ((3, "mean"), (4, "variance")):
@@ -92,7 +92,7 @@ def _instance_norm(node: Node) -> Expr:
         for index, name in ((1, "scale"), (2, "bias")):
             require_shape(node.tensor(index).shape, node.tensor(0).shape[1:2], f"the {name}")
     scale, bias = (_per_channel(x, node.input(index)) for index in (1, 2))
-    return layer_norm(x, scale, bias, axis=2, epsilon=node.attrs.get("epsilon", 1e-5))
+    return layer_norm(x, scale, bias, axis=2, epsilon=node.real("epsilon", 1e-5))
 
 
 def _group_norm(node: Node) -> Expr:
@@ -106,7 +106,7 @@ def _group_norm(node: Node) -> Expr:
     ones = (1,) * (len(shape) - 2)
     per_group = (groups, 1 if node.opset < 21 else channels, *ones)
     scale, bias = (reshape(node.input(index), shape=per_group) for index in (1, 2))
-    return reshape(layer_norm(grouped, scale, bias, axis=2, epsilon=node.attrs.get("epsilon", 1e-5)), shape=shape)
+    return reshape(layer_norm(grouped, scale, bias, axis=2, epsilon=node.real("epsilon", 1e-5)), shape=shape)
 
 
 _STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
@@ -116,7 +116,7 @@ _STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
-    epsilon = node.attrs.get("epsilon", 1e-5)
+    epsilon = node.real("epsilon", 1e-5)
     given = (x, scale) if bias is None else (x, scale, bias)
     y = layer_norm(*given, axis=axis, epsilon=epsilon)
     if not any(node.outputs[1:]):
@@ -130,7 +130,7 @@ def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
 
 def _rms_norm(node: Node) -> Expr:
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
-    return rms_norm(node.input(0), node.input(1), axis=axis, epsilon=node.attrs.get("epsilon", 1e-5))
+    return rms_norm(node.input(0), node.input(1), axis=axis, epsilon=node.real("epsilon", 1e-5))
 
 
 def _lrn(node: Node) -> Expr:
@@ -140,9 +140,9 @@ def _lrn(node: Node) -> Expr:
     return lrn(
         node.input(0),
         size=attrs["size"],
-        alpha=attrs.get("alpha", 1e-4),
-        beta=attrs.get("beta", 0.75),
-        bias=attrs.get("bias", 1.0),
+        alpha=node.real("alpha", 1e-4),
+        beta=node.real("beta", 0.75),
+        bias=node.real("bias", 1.0),
     )
 
 
@@ -166,7 +166,7 @@ def _mean_variance_norm(node: Node) -> Expr:
     axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
     centred = sub(x, mean(x, axes, keepdims=True))
     deviation = sqrt(mean(mul(centred, centred), axes, keepdims=True))
-    return cast_to(div(centred, add(deviation, scalar(1e-9, tensor_of(x).dtype))), node.dtype(0))
+    return cast_to(div(centred, add(deviation, scalar(as_float32(1e-9), tensor_of(x).dtype))), node.dtype(0))
 
 
 CONVERTERS: Mapping[str, Converter] = {

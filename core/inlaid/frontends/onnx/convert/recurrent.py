@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inlaid.arith import Dim
-from inlaid.frontends.onnx.node import Converter, Node
+from inlaid.frontends.onnx.node import Converter, Node, as_float32
 from inlaid.graph.ir import Expr, call, tuple_item
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import scalar
@@ -41,7 +41,7 @@ def _common(node: Node, defaults: tuple[str, ...]) -> _Common:
     betas = iter(node.attrs.get("activation_beta") or ())
     parameters = []
     for name in names:
-        alpha, beta = _PARAMETERS.get(name, (0.0, 0.0))
+        alpha, beta = map(as_float32, _PARAMETERS.get(name, (0.0, 0.0)))
         if name in _PARAMETERS:
             alpha = next(alphas, alpha)
             beta = beta if name in _NO_BETA else next(betas, beta)

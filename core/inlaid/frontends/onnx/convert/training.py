@@ -48,7 +48,7 @@ def _step(node: Node, of: Expr) -> Expr:
 
 def _adagrad(node: Node) -> tuple[Expr, ...]:
     """Convert Adagrad (Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011). State: the sum of squared gradients."""
-    decay, epsilon = node.attrs.get("decay_factor", 0.0), node.attrs.get("epsilon", 1e-6)
+    decay, epsilon = node.real("decay_factor", 0.0), node.real("epsilon", 1e-6)
 
     def step(x: Expr, gradient: Expr, squares: Expr) -> tuple[Expr, ...]:
         of = tensor_of(x).dtype
@@ -80,9 +80,8 @@ def _momentum(node: Node) -> tuple[Expr, ...]:
 
 def _adam(node: Node) -> tuple[Expr, ...]:
     """Convert Adam (Kingma and Ba, ICLR 2015). State: running averages of the gradient and of its square."""
-    attrs = node.attrs
-    alpha, beta, epsilon = attrs.get("alpha", 0.9), attrs.get("beta", 0.999), attrs.get("epsilon", 1e-6)
-    shrink = 1 - attrs.get("norm_coefficient_post", 0.0)
+    alpha, beta, epsilon = node.real("alpha", 0.9), node.real("beta", 0.999), node.real("epsilon", 1e-6)
+    shrink = 1 - node.real("norm_coefficient_post", 0.0)
 
     def step(x: Expr, gradient: Expr, first: Expr, second: Expr) -> tuple[Expr, ...]:
         of = tensor_of(x).dtype
