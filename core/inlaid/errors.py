@@ -179,6 +179,10 @@ class InlaidWarning(UserWarning):
     """Base class of warnings for users who compile a model."""
 
 
+class TrainingWarning(InlaidWarning):
+    """A model has operators in training mode, whose results are random."""
+
+
 class PlacementWarning(InlaidWarning):
     """The solver of cost placement stopped at its time limit, before the optimum was proven."""
 

@@ -244,7 +244,7 @@ shift_right = elementwise("shift_right", lambda a, b: a >> b, _shift(np.right_sh
 
 
 def _where_infer(attrs: Attrs, condition: Type, x: Type, y: Type) -> Type:
-    tensors = (tensor_type(condition, BOOL, "the condition"), tensor_type(x, ANY), tensor_type(y, ANY))
+    tensors = (tensor_type(condition, BOOL, "the condition"), tensor_type(x), tensor_type(y))
     return TensorType(broadcast_shapes(*(tensor.shape for tensor in tensors)), common_dtype(*tensors[1:]))
 
 

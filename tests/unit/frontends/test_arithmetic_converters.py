@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 from tests.onnx_runtime import answers
 
-from inlaid.errors import ModelImportError
+from inlaid.errors import ModelImportError, TrainingWarning
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
 
@@ -386,7 +386,9 @@ def test_dropout_keeps_everything_but_in_training(opset, attrs):
 
 def test_dropout_in_training():
     x = np.ones((100, 100), np.float32)
-    for found, mask in (run("Dropout", 13, [x, np.float32(0.75), np.array(True)], 2), run("Dropout", 6, [x], 2, ratio=0.75)):
+    for opset, more, attrs in ((13, [np.float32(0.75), np.array(True)], {}), (6, [], {"ratio": 0.75})):
+        with pytest.warns(TrainingWarning, match="^<model>: Dropout is in training mode .*; export the model for inference$"):
+            found, mask = run("Dropout", opset, [x, *more], 2, **attrs)
         np.testing.assert_array_equal(found, np.where(mask, np.float32(4), np.float32(0)))
         assert mask.mean() == pytest.approx(0.25, abs=0.03)
 

@@ -159,6 +159,12 @@ def test_string_normalizer(attrs, wanted):
     assert y.tolist() == wanted
 
 
+def test_a_choice_of_strings():
+    body = "g (bool[2, 1] c, string[n] a, string b) => (string[2, n] y) { y = Where (c, a, b) }"
+    _, y = run(body, c=np.array([[True], [False]]), a=strings("one", "two"), b=np.array("x", object))
+    assert y.tolist() == [["one", "two"], ["x", "x"]]
+
+
 def test_casts_of_strings():
     body = "g (string[4] x) => (float[4] y, string[4] z) { y = Cast <to = 1> (x)  z = Cast <to = 8> (y) }"
     _, (y, z) = run(body, x=strings("1.5", "-INF", "NaN", "1e3"))

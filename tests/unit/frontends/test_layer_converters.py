@@ -328,6 +328,16 @@ def test_activations_with_parameters() -> None:
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_recurrent_layers_clip(op: str, direction: str) -> None:
+    gates, states = {"LSTM": (4, 2), "GRU": (3, 1), "RNN": (1, 1)}[op]
+    sides = 2 if direction == "bidirectional" else 1
+    inputs = [normal(6, 2, 3) * 2, normal(sides, gates * 5, 3) * 2, normal(sides, gates * 5, 5) * 2]
+    # ONNX Runtime clips the arguments of gates, but not the cell, to which an LSTM applies its last activation.
+    like_onnxruntime(op, 14, inputs, outputs=1 + states, hidden_size=5, clip=0.6, direction=direction)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 def test_batch_first(op: str) -> None:
     gates, states = {"LSTM": (4, 2), "GRU": (3, 1), "RNN": (1, 1)}[op]
     inputs = recurrent(gates, 2, states)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
 from inlaid.arith import Dim
+from inlaid.errors import TrainingWarning
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.graph.ir import Expr, constant, tuple_item
@@ -95,6 +97,9 @@ def _dropout(node: Node) -> tuple[Expr, ...]:
     of_mask = "bool" if node.opset >= 10 else of
     if not training:
         return x, full(scalar(1, of_mask), shape=shape)
+    # The same text for each node of a model, so that Python shows it once.
+    words = "Dropout is in training mode and drops random elements, the same ones in each run; export the model for inference"
+    warnings.warn(f"{node.span.file}: {words}", TrainingWarning, stacklevel=2)
     ratio = scalar(0.5, of) if ratio is None else cast_to(ratio, of)
     kept = less_equal(ratio, _drawn(node, random_uniform, shape, of))
     scaled = mul(x, div(scalar(1, of), sub(scalar(1, of), ratio)))
