@@ -6,8 +6,10 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from tests.onnx_runtime import answers
 
 from inlaid import ops
+from inlaid.driver import compile_module
 from inlaid.errors import KernelFault, ModelImportError, TypeInferenceError
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
@@ -189,3 +191,47 @@ def test_casts_of_strings():
 def test_wrong_uses_are_refused(body):
     with pytest.raises(ModelImportError):
         load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]>\n{body}'))
+
+
+def of_sequence(nodes, outputs=(), inputs=(), initializers=()):
+    """A model with an input `s`, a sequence of tensors without a shape, with shapes of some outputs."""
+    named = {name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in dict(outputs).items()}
+    results = [named.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in nodes[-1].output]
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, None)
+    value_info = [item for name, item in named.items() if name not in nodes[-1].output]
+    graph = onnx.helper.make_graph(nodes, "g", [sequence, *inputs], results, list(initializers), value_info=value_info)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+FIRST = onnx.numpy_helper.from_array(np.array(0), "first")
+NODE = onnx.helper.make_node
+TABLE = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", "columns"])
+UNSHAPED = {
+    "concatenated": of_sequence([NODE("ConcatFromSequence", ["s"], ["y"], axis=0)], {"y": ["n", 3]}),
+    "stacked": of_sequence([NODE("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1)], {"y": ["k", "n", 3]}),
+    "chosen": of_sequence(
+        [NODE("Identity", ["s"], ["t"]), NODE("SequenceAt", ["t", "first"], ["z"]), NODE("Relu", ["z"], ["y"])],
+        {"z": ["n", 3]},
+        initializers=[FIRST],
+    ),
+    "inserted": of_sequence(
+        [NODE("SequenceInsert", ["s", "x"], ["t"]), NODE("ConcatFromSequence", ["t"], ["y"], axis=0)], inputs=[TABLE]
+    ),
+}
+
+
+@pytest.mark.parametrize("use", UNSHAPED)
+def test_uses_of_a_sequence_show_the_rank_of_its_elements(use):
+    model = UNSHAPED[use]
+    items = [np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)]
+    inputs = {"s": items, **({"x": items[0]} if use == "inserted" else {})}
+    (wanted,) = answers(model, inputs).values()
+    module = load(model)
+    np.testing.assert_array_equal(evaluate(module, inputs), wanted)
+    (found,) = compile_module(module, ["reference"]).run(inputs).values()
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_sequence_whose_uses_show_no_rank_is_refused():
+    with pytest.raises(ModelImportError, match="input 's': expected the shape of its elements"):
+        load(of_sequence([NODE("SequenceLength", ["s"], ["y"])]))

@@ -20,6 +20,7 @@ from inlaid.frontends.dims import identifier, own_name
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.onnx import functions, proto
+from inlaid.frontends.onnx.element_ranks import element_rank
 from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.guess import Guesses
@@ -286,9 +287,27 @@ class Importer:
             return self._size(own_name(proto_dim.dim_param) or f"{item.name}_{axis}")
 
         try:
-            return proto.type_of(item.type, dim)
+            return proto.type_of(self._with_element_shape(item), dim)
         except ValueError as error:
             raise ModelImportError(f"input {item.name!r}: {error}", node=f"{self.file}:{item.name}") from error
+
+    def _with_element_shape(self, item: onnx.ValueInfoProto) -> onnx.TypeProto:
+        """Return the type of an input. If the elements of a sequence have no shape, they get the rank that its uses show."""
+        element = item.type.sequence_type.elem_type.tensor_type
+        if not element.elem_type or element.HasField("shape"):
+            return item.type
+        rank = element_rank(self.model.graph, item.name)
+        if rank is None:
+            raise ValueError(
+                "expected the shape of its elements, such as [None, None], got a sequence that nothing declares one for"
+            )
+        declared = type(item.type)()
+        declared.CopyFrom(item.type)
+        shape = declared.sequence_type.elem_type.tensor_type.shape
+        shape.SetInParent()
+        for _ in range(rank):
+            shape.dim.add()
+        return declared
 
     def _size(self, name: str) -> Dim:
         """Return the dimension called `name`, fixed or bounded if the caller set its size or bounds."""
