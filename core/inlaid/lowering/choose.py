@@ -261,7 +261,9 @@ class _Steps:
         if key not in self._offers:
             source = self._programs[program]
             self._offers[key] = (unscheduled(source, given),)
-            for rule in self._rules:
+            # An empty kernel has no iterations to schedule, and rules divide by its extents. Devices launch even empty kernels.
+            empty = all(0 in buffer.shape for buffer in source.outputs) and self._context.capabilities.threads is None
+            for rule in () if empty else self._rules:
                 every = offers_of(rule, source, self._context, given)
                 if rule in shared_rules(self._context.capabilities):
                     every = tuple(offer for offer in every if self._can_copy(source, offer, given))

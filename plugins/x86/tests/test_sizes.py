@@ -14,6 +14,7 @@ from inlaid.graph.ir import Module, constant, function, loop, tuple_, tuple_item
 from inlaid.runtime import layout, load
 from inlaid.runtime.package import write_package
 from inlaid.types import TensorType
+from inlaid_x86.cpu import LEVELS
 
 pytestmark = pytest.mark.usefixtures("host")
 
@@ -123,3 +124,27 @@ def test_bounds_of_sizes_that_another_region_computes(looped: bool) -> None:
         rows = np.array(np.nonzero(value))
         expected = rows + 2 * value[:9].sum() if looped else rows.T @ rows
         np.testing.assert_array_equal(executable.run({"x": value})["output0"], expected)
+
+
+@pytest.mark.parametrize("of", ["float16", "bfloat16", "float32", "int8"])
+def test_results_without_elements(of: str) -> None:
+    """Rules for products and convolutions divide by rows, columns and channels."""
+    total = {"out_dtype": "int32"} if of == "int8" else {}
+    cases = []
+    for a, b in (((3, 4), (4, 0)), ((0, 4), (4, 5)), ((1, 2, 3, 4), (1, 2, 4, 0)), ((2, N, 64), (2, 64, 0)), ((64,), (64, 0))):
+        x, y = var("x", TensorType(a, of)), var("y", TensorType(b, of))
+        cases.append(([x, y], ops.relu(ops.matmul(x, y, **total))))
+    for data, weights in (((1, 4, 5, 5), (0, 4, 3, 3)), ((0, 4, 5, 5), (8, 4, 3, 3)), ((1, 16, 4, 5), (0, 16, 1, 1))):
+        x, y = var("x", TensorType(data, of)), var("y", TensorType(weights, of))
+        cases.append(([x, y], ops.conv(x, y, **total)))
+    for params, result in cases:
+        module = Module({"main": function(params, result)})
+        for cpu in LEVELS:
+            build_package(module, [f"x86:threads=1,cpu={cpu}"])
+        arrays = {
+            item.name: np.zeros([2 if dim == N else dim for dim in item.type.shape], item.type.dtype.numpy)  # type: ignore[attr-defined]
+            for item in params
+        }
+        (found,) = compile_module(module, ["x86:threads=1"]).run(arrays).values()
+        assert found.size == 0
+        assert found.shape == tuple(2 if dim == N else dim for dim in result.type.shape)
