@@ -53,7 +53,7 @@ class RecurrentAttrs(Attrs):
     activations, alphas, betas
         The names of the activation functions, as in ONNX, and their parameters, direction by direction.
     clip
-        Bound of the absolute value of the arguments of activations, except an LSTM's cell (see `clips`); 0 is unbounded.
+        Bound of the absolute value of the arguments of activations; 0 is unbounded.
     masked
         Whether the last operand is the length of each sequence (B,). After its end, outputs are 0 and states do not change.
     """
@@ -70,10 +70,6 @@ class RecurrentAttrs(Attrs):
         """Whether each direction runs from the last step to the first."""
         return {"forward": (False,), "reverse": (True,)}.get(self.direction, (False, True))
 
-    def clips(self, index: int) -> bool:
-        """Test whether the argument of activation number `index` is clipped."""
-        return self.clip != 0
-
 
 @dataclass(frozen=True)
 class LstmAttrs(RecurrentAttrs):
@@ -82,11 +78,6 @@ class LstmAttrs(RecurrentAttrs):
 
     coupled: bool = False
     peephole: bool = False
-
-    def clips(self, index: int) -> bool:
-        """Test whether the argument of activation number `index` is clipped. As in ONNX Runtime, the argument of the last one of
-        the three of a direction is not: the cell."""
-        return self.clip != 0 and index % 3 != 2
 
 
 @dataclass(frozen=True)
@@ -193,9 +184,9 @@ def _activate_array(name: str, alpha: float, beta: float, x: Array) -> Array:
 
 
 def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
-    """Apply activation number `index` to its argument."""
+    """Apply activation number `index` to a clipped argument."""
     of = tensor_of(x).dtype
-    if attrs.clips(index):
+    if attrs.clip:
         x = clip(x, minimum=-attrs.clip, maximum=attrs.clip)
     zero, one = scalar(0, of), scalar(1, of)
     alpha, beta = scalar(attrs.alphas[index], of), scalar(attrs.betas[index], of)
@@ -346,9 +337,9 @@ def _reference(cell: _Cell, attrs: RecurrentAttrs, *args: Array) -> tuple[Array,
     for number, reverse in enumerate(attrs.reverses):
 
         def activate(index: int, value: Array, first: int = number * cell.functions) -> Array:
-            chosen = first + index
-            if attrs.clips(chosen):
+            if attrs.clip:
                 value = np.clip(value, -attrs.clip, attrs.clip)
+            chosen = first + index
             return _activate_array(attrs.activations[chosen], attrs.alphas[chosen], attrs.betas[chosen], value)
 
         state = tuple(value[number] for value in initial)

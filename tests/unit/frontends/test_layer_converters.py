@@ -327,14 +327,29 @@ def test_activations_with_parameters() -> None:
         run("LSTM", 14, inputs, outputs=3, hidden_size=5, activations=["Sin", "Tanh", "Tanh"])
 
 
-@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-def test_recurrent_layers_clip(op: str, direction: str) -> None:
-    gates, states = {"LSTM": (4, 2), "GRU": (3, 1), "RNN": (1, 1)}[op]
+def test_recurrent_layers_clip(op: str, gates: int, direction: str) -> None:
     sides = 2 if direction == "bidirectional" else 1
     inputs = [normal(6, 2, 3) * 2, normal(sides, gates * 5, 3) * 2, normal(sides, gates * 5, 5) * 2]
-    # ONNX Runtime clips the arguments of gates, but not the cell, to which an LSTM applies its last activation.
-    like_onnxruntime(op, 14, inputs, outputs=1 + states, hidden_size=5, clip=0.6, direction=direction)
+    like_onnxruntime(op, 14, inputs, outputs=2, hidden_size=5, clip=0.6, direction=direction)
+
+
+def test_an_lstm_clips_the_argument_of_every_activation() -> None:
+    """The cell's too, as ONNX's text says; ONNX Runtime does not clip the cell."""
+    x, w, r = normal(6, 2, 3) * 2, normal(1, 20, 3) * 2, normal(1, 20, 5) * 2
+    _, h, c = run("LSTM", 14, [x, w, r], 3, hidden_size=5, clip=0.6)
+
+    def sigmoid(value: Any) -> Any:
+        return 1 / (1 + np.exp(-np.clip(value, -0.6, 0.6)))
+
+    output, cell = np.zeros((2, 2, 5))
+    for step in x:
+        i, o, f, g = np.split(step @ w[0].T + output @ r[0].T, 4, axis=1)
+        cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(np.clip(g, -0.6, 0.6))
+        output = sigmoid(o) * np.tanh(np.clip(cell, -0.6, 0.6))
+    np.testing.assert_allclose(h[0], output, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(c[0], cell, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
