@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from inlaid.errors import InternalError, Remedy, ScheduleError
+from inlaid.errors import InlaidError, InternalError, Remedy, ScheduleError
 
 FAULTS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError, RecursionError),
@@ -65,11 +65,14 @@ def _is_ours(frames: Sequence[tuple[FrameType, int]]) -> bool:
 def _internal_error(error: BaseException, frames: Sequence[tuple[FrameType, int]]) -> InternalError:
     where = next(f"{_module(frame)}, line {line}" for frame, line in frames if _module(frame).startswith("inlaid"))
     operator, node = _culprit([frame for frame, _ in frames])
-    what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+    plugin, text = (error.plugin, error.message) if isinstance(error, InlaidError) else (None, str(error))
+    text = text.partition("\n")[0]  # an error of a schedule prints its program
     return InternalError(
-        f"a fault of Inlaid, not of the model: {what} (in {where})",
+        f"a fault of Inlaid{' or of a plugin' if plugin else ''}, not of the model: "
+        f"{type(error).__name__}{f': {text}' if text else ''} (in {where})",
         operator=operator or None,
         node=node or None,
+        plugin=plugin,
         remedy=Remedy("please report it with this traceback", "please report it with the traceback that --debug prints"),
     )
 

@@ -14,9 +14,11 @@ from inlaid import onnx_backend
 from inlaid.cli import main
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver import compile_module
+from inlaid.driver.faults import reports_faults
 from inlaid.errors import InputError, InternalError, ModelImportError, ScheduleError, TargetError
 from inlaid.frontends.onnx import load
 from inlaid.passes import integer_ranges
+from inlaid.tensor import te
 
 QUANTIZED = """<ir_version: 8, opset_import: ["" : 17]>
 g (uint8[2, 3] x) => (int32[4, 2] y) {
@@ -71,6 +73,25 @@ def test_the_command_reports_a_fault(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert STATEMENT in shown
     assert "operator matmul, at " in shown
     assert shown.rstrip().endswith("please report it with the traceback that --debug prints")
+
+
+@pytest.mark.parametrize(("plugin", "whose"), [(None, "a fault of Inlaid,"), ("acme", "a fault of Inlaid or of a plugin,")])
+def test_a_schedule_that_cannot_be_applied_is_a_fault(plugin: str | None, whose: str) -> None:
+    @reports_faults
+    def entry() -> None:
+        x = te.placeholder((4,), "float32")
+        schedule = inlaid.Schedule(te.program([x], [te.compute((4,), lambda i: x[i], "copied")]))
+        try:
+            schedule.split(schedule.loops("copied")[0], (None, 0))
+        except ScheduleError as error:
+            error.plugin = plugin
+            raise
+
+    with pytest.raises(InternalError) as caught:
+        entry()
+    assert caught.value.plugin == plugin
+    assert caught.value.message.startswith(f"{whose} not of the model: ScheduleError: ")
+    assert "\n" not in caught.value.message  # where the error prints the program
 
 
 @pytest.mark.parametrize("fault", [KeyError("a"), AssertionError("b"), ScheduleError("c")])
