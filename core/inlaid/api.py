@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 from inlaid.cache import caches
 from inlaid.collector import rare_collections
-from inlaid.driver.faults import reports_faults
 from inlaid.errors import DefaultTargetWarning, InputError, TargetError
+from inlaid.faults import reports_faults
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
 from inlaid.log import StageLog

@@ -45,6 +45,9 @@ def dims_setting(sizes: Mapping[str, int | tuple[int, int] | None]) -> Remedy:
 EXPLAIN = Remedy("inlaid.estimate(model, targets).to_text()", "inlaid partition --explain")
 """The remedy to show the target of each operator, and the reason."""
 
+REPORT = Remedy("please report it with this traceback", "please report it with the traceback that --debug prints")
+"""The remedy of a fault of Inlaid."""
+
 
 class InlaidError(Exception):
     """Base class of Inlaid's exceptions.

@@ -21,8 +21,8 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from inlaid.driver import compile_module
-from inlaid.driver.faults import reports_faults
 from inlaid.errors import InputError, TargetError
+from inlaid.faults import reports_faults
 from inlaid.frontends.dims import own_name
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic

@@ -11,13 +11,13 @@ from inlaid.driver.build import Progress, at_borders, build_regions
 from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.donation import check_donated
 from inlaid.driver.fallback import with_fallback
-from inlaid.driver.faults import reports_faults
 from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
 from inlaid.driver.region import watch_region
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import CompileError
+from inlaid.faults import reports_faults
 from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate

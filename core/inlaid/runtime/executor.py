@@ -16,7 +16,7 @@ import numpy as np
 
 from inlaid.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Program, Wait
 from inlaid.artifact.touched import read_by
-from inlaid.errors import InlaidError, KernelFault, OutOfMemory, PluginError
+from inlaid.errors import REPORT, InlaidError, InternalError, KernelFault, OutOfMemory, PluginError
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.device import DeviceTensor
 from inlaid.plugins.runtime_module import KernelTime
@@ -65,6 +65,8 @@ class Executor:
             return self._run_plan("main", inputs, targets, recorder, None, keep, None)
         except RecursionError as error:
             raise KernelFault("the model's functions are nested too deeply") from error
+        except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:  # not of a region: see `_blamed`
+            raise InternalError(f"a fault of Inlaid, not of the model: {describe(error)}", remedy=REPORT) from error
         except Interruption as interruption:
             raise interruption.error from None
 

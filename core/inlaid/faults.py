@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from inlaid.errors import InlaidError, InternalError, Remedy, ScheduleError
+from inlaid.errors import REPORT, InlaidError, InternalError, ScheduleError
 
 FAULTS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError, RecursionError),
@@ -73,7 +73,7 @@ def _internal_error(error: BaseException, frames: Sequence[tuple[FrameType, int]
         operator=operator or None,
         node=node or None,
         plugin=plugin,
-        remedy=Remedy("please report it with this traceback", "please report it with the traceback that --debug prints"),
+        remedy=REPORT,
     )
 
 
@@ -91,15 +91,15 @@ def _culprit(frames: Sequence[FrameType]) -> tuple[str, str]:
 
 
 def _place(value: Any) -> tuple[str, str]:
-    from inlaid.frontends.onnx.node import Node as OnnxNode
-    from inlaid.frontends.tflite.node import Node as TfliteNode
-    from inlaid.graph.ir import Call
-    from inlaid.graph.operator import Operator
-    from inlaid.lowering.kernel import KernelSource
-
-    match value:
-        case OnnxNode() | TfliteNode():
+    """Return the name and the source node of a call, of the source of a kernel, or of a node of a model; empty for other values.
+    Classes are known by their names, since a command that finds a package in the cache imports none of them."""
+    if not type(value).__module__.startswith("inlaid."):
+        return "", ""
+    if type(value).__name__ == "KernelSource":
+        value = value.body
+    match type(value).__name__:
+        case "Node":
             return value.name, str(value.span)
-        case KernelSource(body=Call() as call) | (Call() as call) if isinstance(call.callee, Operator):
-            return call.callee.name, str(call.span or "")
+        case "Call":
+            return str(getattr(value.callee, "name", "")), str(value.span or "")
     return "", ""

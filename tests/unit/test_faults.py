@@ -14,10 +14,11 @@ from inlaid import onnx_backend
 from inlaid.cli import main
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver import compile_module
-from inlaid.driver.faults import reports_faults
 from inlaid.errors import InputError, InternalError, ModelImportError, ScheduleError, TargetError
+from inlaid.faults import reports_faults
 from inlaid.frontends.onnx import load
 from inlaid.passes import integer_ranges
+from inlaid.runtime.executor import Executor
 from inlaid.tensor import te
 
 QUANTIZED = """<ir_version: 8, opset_import: ["" : 17]>
@@ -92,6 +93,16 @@ def test_a_schedule_that_cannot_be_applied_is_a_fault(plugin: str | None, whose:
     assert caught.value.plugin == plugin
     assert caught.value.message.startswith(f"{whose} not of the model: ScheduleError: ")
     assert "\n" not in caught.value.message  # where the error prints the program
+
+
+def test_a_fault_during_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_plan(*_: object) -> None:
+        raise OverflowError("too large")
+
+    executable = inlaid.compile(parsed(), ["reference"])
+    monkeypatch.setattr(Executor, "_run_plan", run_plan)
+    with pytest.raises(InternalError, match=f"^{STATEMENT}OverflowError: too large; please report it"):
+        executable.run({"x": np.zeros((2, 3), np.uint8)})
 
 
 @pytest.mark.parametrize("fault", [KeyError("a"), AssertionError("b"), ScheduleError("c")])
