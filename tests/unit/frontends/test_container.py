@@ -232,6 +232,12 @@ def test_uses_of_a_sequence_show_the_rank_of_its_elements(use):
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("node", [NODE("SequenceInsert", ["s"], ["t"]), NODE("SequenceAt", ["s"], []), NODE("Identity", [], ["t"])])
+def test_damaged_uses_of_a_sequence_are_refused(node):
+    with pytest.raises(ModelImportError):
+        load(of_sequence([node, NODE("SequenceLength", ["s"], ["y"])]))
+
+
 def test_a_sequence_whose_uses_show_no_rank_is_refused():
     with pytest.raises(ModelImportError, match="input 's': expected the shape of its elements"):
         load(of_sequence([NODE("SequenceLength", ["s"], ["y"])]))

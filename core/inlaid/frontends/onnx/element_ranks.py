@@ -22,13 +22,15 @@ def element_rank(graph: onnx.GraphProto, sequence: str) -> int | None:
     for node in nodes:
         if not node.input or node.input[0] not in names:
             continue
-        if node.op_type == "SequenceInsert" and node.input[1] in ranks:
-            return ranks[node.input[1]]
-        if node.op_type == "SequenceAt" and node.output[0] in ranks:
-            return ranks[node.output[0]]
-        if node.op_type == "ConcatFromSequence" and node.output[0] in ranks:
+        # A damaged node may lack operands and results: its import refuses it.
+        inserted, result = ([ranks[name] for name in items if name in ranks] for items in (node.input[1:2], node.output[:1]))
+        if node.op_type == "SequenceInsert" and inserted:
+            return inserted[0]
+        if node.op_type == "SequenceAt" and result:
+            return result[0]
+        if node.op_type == "ConcatFromSequence" and result:
             stacked = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
-            return max(ranks[node.output[0]] - stacked, 0)
+            return max(result[0] - stacked, 0)
     return None
 
 
