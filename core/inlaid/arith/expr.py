@@ -568,17 +568,20 @@ Below = Callable[[Expr], tuple[Expr, ...]]
 def post_order(*exprs: Expr, below: Below = attrgetter("operands")) -> list[Expr]:
     """List the distinct nodes of expressions, each after the nodes that `below` returns for it, which are its operands by default.
     The first of these comes first."""
-    found: dict[int, Expr] = {}
+    order: dict[int, Expr] = {}
+    contained: dict[int, tuple[Expr, ...]] = {}  # `below` may make new nodes, so it is called once for each node
     stack = list(reversed(exprs))
     while stack:
         node = stack[-1]
-        missing = [item for item in below(node) if id(item) not in found]
+        if id(node) not in contained:
+            contained[id(node)] = below(node)
+        missing = [item for item in contained[id(node)] if id(item) not in order]
         if missing:
             missing.reverse()
             stack += missing
         else:
-            found[id(node)] = stack.pop()
-    return list(found.values())
+            order[id(node)] = stack.pop()
+    return list(order.values())
 
 
 def _equal(first: Expr, second: Expr) -> bool:
