@@ -156,7 +156,7 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as a package, for `inlaid.runtime.load`. Equal models give equal bytes. An existing file is replaced
-        atomically. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
+        atomically. Raises `OutputError`, and `InputError` for a path that is a folder or a device."""
         write_package(self.package, Path(path))
 
     def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:

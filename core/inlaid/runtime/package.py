@@ -138,7 +138,8 @@ class _Tensors:
 
 
 def write_package(package: Package, path: Path) -> None:
-    """Write a package to a file, atomically. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
+    """Write a package to a file, atomically. Raises `OutputError`, `InputError` for a path that is a folder or a device, and
+    `PackageError` for a manifest that is too large."""
     check_output(path)
     tensors = _Tensors()
     codes: dict[bytes, str] = {}
@@ -155,18 +156,15 @@ def write_package(package: Package, path: Path) -> None:
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     if len(text) > _MAX_MANIFEST:
         raise PackageError(f"the manifest must have at most {_MAX_MANIFEST} bytes, got {len(text)}")
-    try:
-        with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(_member(_MANIFEST), text)
-            for content, name in codes.items():
-                archive.writestr(_member(name), content)
-            entry = _member(_WEIGHTS)
-            entry.file_size = tensors.size
-            _pad_to_page(entry, file.tell())
-            with archive.open(entry, "w") as member:
-                tensors.write(member)
-    except OSError as error:
-        raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_member(_MANIFEST), text)
+        for content, name in codes.items():
+            archive.writestr(_member(name), content)
+        entry = _member(_WEIGHTS)
+        entry.file_size = tensors.size
+        _pad_to_page(entry, file.tell())
+        with archive.open(entry, "w") as member:
+            tensors.write(member)
 
 
 def _region(artifact: Artifact, infos: Mapping[str, RegionInfo], codes: dict[bytes, str], tensors: _Tensors) -> dict[str, Json]:
