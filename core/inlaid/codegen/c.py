@@ -58,4 +58,5 @@ def pointer(buffer: RegionBuffer) -> str:
 
 def region_source(symbol: str, body: str, before: str = "") -> bytes:
     """Print the C source of a region: `body` is the text of its function's statements, `before` the text before the function."""
-    return f"{REGION_PRELUDE}{before}\nint32_t {symbol}({REGION_PARAMETERS}) {{\n{body}\n    return 0;\n}}\n".encode()
+    head = f'{REGION_PRELUDE}{before}\n#ifdef __cplusplus\nextern "C"\n#endif\n'
+    return f"{head}int32_t {symbol}({REGION_PARAMETERS}) {{\n{body}\n    return 0;\n}}\n".encode()

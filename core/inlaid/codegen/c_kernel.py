@@ -7,6 +7,7 @@ A kernel is a function of its buffers and sizes. A kernel that checks indices re
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from inlaid import arith
@@ -91,6 +92,22 @@ def _of_params(program: ir.LoopProgram, known: Mapping[int, Range] | None) -> di
     return {program.params[number]: range_ for number, range_ in (known or {}).items()}
 
 
+_DECLARATION = re.compile(r" *const \w+ (\w+) = ")
+
+
+def without_unused(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a function without declarations of constants that no line reads. Names are unique in the function."""
+    uses = Counter(word for line in lines for word in re.findall(r"\w+", line))
+    found = []
+    for line in reversed(lines):
+        match = _DECLARATION.match(line)
+        if match and uses[match[1]] == 1:
+            uses.subtract(re.findall(r"\w+", line))
+        else:
+            found.append(line)
+    return found[::-1]
+
+
 class _Kernel(Statements):
     """Prints one kernel."""
 
@@ -113,7 +130,7 @@ class _Kernel(Statements):
             self.names[size] = self.unique(size.name)
             params.append(f"{self.index_type} {self.names[size]}")
         self.statement(self.program.body)
-        body = "\n".join(self.lines)
+        body = "\n".join(without_unused(self.lines))
         unused = [name for name in (param.split()[-1].lstrip("*") for param in params) if not re.search(rf"\b{name}\b", body)]
         body = "\n".join([*(f"    (void){name};" for name in unused), *([body] if body else [])])
         end = "    return 0;\n" if self.checks else ""

@@ -12,7 +12,7 @@ from inlaid.codegen.c_kernel import print_kernel
 from inlaid.runtime.host import VIOLATION
 from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
 
-_INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
+_INCLUDES = "#include <math.h>\n#include <stdio.h>\n#include <string.h>\n"
 
 
 def region_in_c(region: RegionProgram) -> bytes:

@@ -33,7 +33,11 @@ MOST_NUMBERS = 4
 """Layers that differ only in integers share a kernel with integer parameters if it needs at most this many. An addition with 11
 integer parameters is 11 to 14% slower on Cortex-M4 and M3 than with constants. Products and convolutions with up to 3 are at most
 0.2% slower."""
-_MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
+_USES = {
+    "math.h": re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)"),
+    "string.h": re.compile(r"\bmemcpy\("),
+}
+"""Uses of headers in the text of kernels."""
 
 
 class MicrocontrollerCodegen(Codegen):
@@ -83,7 +87,7 @@ class MicrocontrollerCodegen(Codegen):
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,
             unit.fast,
-            (*(("math.h",) if _MATH.search(text) else ()), *headers),
+            tuple(dict.fromkeys((*(header for header, use in _USES.items() if use.search(text)), *headers))),
             helpers(text, INDEX) + functions,
         )
         return Artifact(

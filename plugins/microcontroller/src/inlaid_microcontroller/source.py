@@ -49,6 +49,10 @@ class Port:
         return self.elements * self.spec.dtype.bytes
 
 
+_CPLUSPLUS = {"restrict": "__restrict", "_Bool": "bool"}
+"""Keywords of C that kernels use, and their counterparts in C++."""
+
+
 class ModelSource:
     """Prints a model of one region. name: prefix of all C identifiers. inputs, outputs: names in the model of the region's inputs
     and outputs, in order. constants: the region's constants, in order. kinds: C types of the constants' elements, by number."""
@@ -173,6 +177,8 @@ struct {name} {{
         text = "\n".join(kernels)
         headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
         needed = self.prefixed(self.unit.functions)
+        words = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text + needed)]
+        cplusplus = f"#ifdef __cplusplus\n{''.join(words)}#endif\n" if words else ""
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
         arena = "    uint8_t *const arena = state->memory.arena;\n" if "(arena + " in calls_ else ""
@@ -180,7 +186,7 @@ struct {name} {{
         arena = arena or "    (void)state;\n"
         return f"""#include "{self.name}.h"
 #include "{self.name}_weights.h"
-{headers}
+{headers}{cplusplus}
 /* Kernels reuse memory for elements of other types, so compilers must not inline and reorder them. */
 #if defined(__GNUC__)
 #define {self.guard}_NOINLINE __attribute__((noinline))
@@ -204,10 +210,13 @@ struct {name} {{
         before, after = (f"{when}if (", ") return 1;\n") if kernel.checks else (when, ";\n")
         return spread(f"    {before}{self.name}_{kernel.name}", args, after, WIDTH)
 
-    def _argument(self, buffer: Buffer, kind: str = "void") -> str:
+    def _argument(self, buffer: Buffer, kind: str = "") -> str:
         if buffer.storage == "constant":
             return f"{self.name}_{self.weights[buffer.index]}"
-        return f"({kind} *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+        kind = kind or buffer.kind
+        place = f"({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+        # By way of void, since the arena has the alignment of all types.
+        return f"({kind} *){place}" if kind in ("uint8_t", "int8_t") else f"({kind} *)(void *){place}"
 
     def weights_header(self) -> str:
         """Print the declarations of the weights."""
@@ -215,7 +224,8 @@ struct {name} {{
             f"extern const {self.kinds[n]} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
             for n, array in enumerate(self.arrays)
         )
-        return f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n{lines}#endif\n"
+        head = f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n"
+        return f'{head}#ifdef __cplusplus\nextern "C" {{\n#endif\n{lines}#ifdef __cplusplus\n}}\n#endif\n#endif\n'
 
     def weights_source(self) -> str:
         """Print the definitions of the weights."""
