@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from inlaid import arith
 from inlaid.artifact import Artifact
@@ -15,12 +18,13 @@ from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
-from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionLoop, RegionProgram
 from inlaid.tensor.transform.generalise import generalise
 from inlaid.tensor.transform.legalise import carrier
 from inlaid.types import DType
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
+from inlaid_microcontroller.loops import looped
 from inlaid_microcontroller.naming import kernel as kernel_name
 from inlaid_microcontroller.narrow import narrow_constants
 from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
@@ -46,8 +50,16 @@ class MicrocontrollerCodegen(Codegen):
     def __init__(self, options: MicrocontrollerOptions) -> None:
         self.options = options
 
-    def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
+    def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes. Raises `Unsupported` for symbolic sizes."""
+        region = unit.body if isinstance(unit, RegionLoop) else unit
+        code, constants = self._unit(region, context)
+        code = looped(unit, code, element_type) if isinstance(unit, RegionLoop) else code
+        size = workspace(code.arena, code.fast)
+        return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, constants, {"": size})
+
+    def _unit(self, unit: RegionProgram, context: CompileContext) -> tuple[Unit, Mapping[str, np.ndarray[Any, Any]]]:
+        """Compile the calls of a region. Returns the unit and the constants. Raises `Unsupported` for symbolic sizes."""
         if unit.signature.dims:
             nodes = [node for call in unit.calls for node in call.nodes]
             raise Unsupported(
@@ -90,15 +102,7 @@ class MicrocontrollerCodegen(Codegen):
             tuple(dict.fromkeys((*(header for header, use in _USES.items() if use.search(text)), *headers))),
             helpers(text, INDEX) + functions,
         )
-        return Artifact(
-            unit.name,
-            FORMAT,
-            FORMAT_VERSION,
-            code.encode(),
-            unit.signature,
-            unit.constants,
-            {"": workspace(unit.workspace, unit.fast)},
-        )
+        return code, unit.constants
 
     def _kernel(
         self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: set[str]

@@ -148,13 +148,14 @@ def describe(
     for each in (source, *model.parts):
         for call in each.unit.calls:
             kernel = each.unit.kernels[call.kernel]
+            rounds = max(each.unit.loop.rounds, 1) if each.unit.loop is not None else 1
             kernels.append(
                 {
                     "function": f"{each.name}_{kernel.name}",
                     "nodes": list(call.nodes),
-                    "multiplications": kernel.multiplications,
-                    "loads": kernel.loads,
-                    "stores": kernel.stores,
+                    "multiplications": kernel.multiplications * rounds,
+                    "loads": kernel.loads * rounds,
+                    "stores": kernel.stores * rounds,
                 }
             )
         for number, name in each.weights.items():
