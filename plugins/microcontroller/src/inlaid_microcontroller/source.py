@@ -68,9 +68,13 @@ class ModelSource:
     ) -> None:
         self.name = name
         self.unit = unit
-        taken: set[str] = set()
-        self.inputs = tuple(self._port(taken, "input", *item) for item in enumerate(zip(inputs, signature.inputs, strict=True)))
-        self.outputs = tuple(self._port(taken, "output", *item) for item in enumerate(zip(outputs, signature.outputs, strict=True)))
+        self.inputs, self.outputs = (
+            tuple(self._port(taken, storage, *item) for item in enumerate(zip(titles, specs, strict=True)))
+            for taken, storage, titles, specs in (
+                (set[str](), "input", inputs, signature.inputs),
+                (set[str](), "output", outputs, signature.outputs),
+            )
+        )
         accessors = {f"{kind}_{port.name}" for kind, ports in (("input", self.inputs), ("output", self.outputs)) for port in ports}
         self.weights = _weight_names(unit, list(constants.values()), accessors)
         self.arrays = list(constants.values())
