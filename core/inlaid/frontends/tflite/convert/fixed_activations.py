@@ -57,7 +57,7 @@ def _product(a: Expr, b: Expr) -> Expr:
 
 
 def _exponential(value: Expr, fraction: int) -> Expr:
-    """Compute exp of non-positive values with `fraction` fraction bits. The result has 15 fraction bits."""
+    """Compute exp of negative values with `fraction` fraction bits. The result has 15 fraction bits."""
     quarter = 1 << (fraction - 2)
     low = ops.bitwise_and(value, number(quarter - 1))
     result: Expr = ops.cast(ops.take(constant(_quarter(fraction)), low, axis=0), dtype="int32")
@@ -68,7 +68,7 @@ def _exponential(value: Expr, fraction: int) -> Expr:
             result = _product(result, ops.where(is_set, number(_short(factor)), number(1 << 15)))
     if (32 << fraction) <= -LEAST:  # the factors cover values down to -32, where the result is 0 in 15 bits
         result = ops.where(ops.less(value, number(-(32 << fraction))), number(0), result)
-    return ops.where(ops.equal(value, number(0)), number(GREATEST), result)
+    return result
 
 
 def _reciprocal(value: Expr) -> Expr:
@@ -77,7 +77,7 @@ def _reciprocal(value: Expr) -> Expr:
     x: Expr = ops.add(_product(half, number(_short(SLOPE))), number(_short(FIRST)))
     for _ in range(3):
         missing = ops.sub(number(1 << 13), _product(half, x))
-        x = ops.add(x, _shifted(_product(x, missing), 2))
+        x = ops.add(x, ops.shift_left(_product(x, missing), number(2)))  # within 16 bits for all values
     return x
 
 
