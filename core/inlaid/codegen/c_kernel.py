@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from inlaid import arith
 from inlaid.codegen import c_values
-from inlaid.codegen.c import c_type, spread
+from inlaid.codegen.c import C_TYPES, c_type, spread
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_statements import Emitter, Statements
 from inlaid.codegen.c_values import ATOM, Text
@@ -22,7 +22,8 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
-from inlaid.tensor.transform.legalise import legalise
+from inlaid.tensor.transform.legalise import carrier, legalise
+from inlaid.types import DType
 
 STACK_LIMIT = 1 << 16
 """Maximum bytes of one local buffer."""
@@ -53,6 +54,11 @@ class KernelText:
 
     text: str
     checks: bool
+
+
+def stored_type(of: DType) -> str:
+    """Return the C type of a buffer's elements. Types that C lacks are stored as integers of equal width."""
+    return c_type(of if of.name in C_TYPES else carrier(of))
 
 
 def print_kernel(

@@ -11,17 +11,14 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.artifact import Artifact
-from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_indices import HELPERS, helpers
-from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared
+from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared, stored_type
 from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionLoop, RegionProgram
 from inlaid.tensor.transform.generalise import generalise
-from inlaid.tensor.transform.legalise import carrier
-from inlaid.types import DType
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlaid_microcontroller.loops import looped
@@ -54,7 +51,7 @@ class MicrocontrollerCodegen(Codegen):
         """Compile a region to an artifact. Equal regions give equal bytes. Raises `Unsupported` for symbolic sizes."""
         region = unit.body if isinstance(unit, RegionLoop) else unit
         code, constants = self._unit(region, context)
-        code = looped(unit, code, element_type) if isinstance(unit, RegionLoop) else code
+        code = looped(unit, code) if isinstance(unit, RegionLoop) else code
         size = workspace(code.arena, code.fast)
         return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, constants, {"": size})
 
@@ -173,10 +170,5 @@ def _bytes(buffer: RegionBuffer) -> int:
 def _buffer(buffer: RegionBuffer) -> Buffer:
     size = _bytes(buffer)
     assert isinstance(buffer.offset, int)
-    kind = element_type(buffer.dtype)
+    kind = stored_type(buffer.dtype)
     return Buffer(buffer.name, buffer.storage, buffer.index, buffer.offset, kind, size // buffer.dtype.bytes, size, buffer.fast)
-
-
-def element_type(of: DType) -> str:
-    """Return the C type that stores an element type. Types that C lacks are stored as integers of equal width."""
-    return C_TYPES[of.name if of.name in C_TYPES else carrier(of).name]

@@ -7,20 +7,19 @@ inputs into the body's part of the arena, and its results out of it. States are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from inlaid.artifact import TensorSpec
+from inlaid.codegen.c_kernel import stored_type
 from inlaid.tensor.region import RegionLoop
-from inlaid.types import DType
 from inlaid_microcontroller.unit import Buffer, Copy, Loop, Unit
 
 ALIGNED = 8
 """Alignment of the loop's inputs and outputs in bytes."""
 
 
-def looped(loop: RegionLoop, body: Unit, element_type: Callable[[DType], str]) -> Unit:
-    """Return the unit of a loop from that of its body. element_type: C type that stores an element type."""
+def looped(loop: RegionLoop, body: Unit) -> Unit:
+    """Return the unit of a loop from that of its body."""
     ports = {
         (storage, index): number
         for storage in ("input", "output")
@@ -37,7 +36,7 @@ def looped(loop: RegionLoop, body: Unit, element_type: Callable[[DType], str]) -
         elements = math.prod(dim for dim in spec.shape if isinstance(dim, int))
         size = elements * spec.dtype.bytes
         offset = -(-arena // ALIGNED) * ALIGNED
-        buffers.append(Buffer(spec.name, storage, index, offset, element_type(spec.dtype), elements, size))
+        buffers.append(Buffer(spec.name, storage, index, offset, stored_type(spec.dtype), elements, size))
         arena = offset + size
         return len(buffers) - 1
 

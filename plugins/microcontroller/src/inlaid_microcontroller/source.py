@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.artifact import Signature, TensorSpec
-from inlaid.codegen.c import spread
+from inlaid.codegen.c import cplusplus, spread
 from inlaid.names import unique
 from inlaid.types import from_numpy
 from inlaid_microcontroller.naming import identifier, label
@@ -47,10 +47,6 @@ class Port:
         """Size in bytes."""
         assert self.spec.dtype is not None
         return self.elements * self.spec.dtype.bytes
-
-
-_CPLUSPLUS = {"restrict": "__restrict", "_Bool": "bool"}
-"""Keywords of C that kernels use, and their counterparts in C++."""
 
 
 class ModelSource:
@@ -181,8 +177,6 @@ struct {name} {{
         text = "\n".join(kernels)
         headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
         needed = self.prefixed(self.unit.functions)
-        words = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text + needed)]
-        cplusplus = f"#ifdef __cplusplus\n{''.join(words)}#endif\n" if words else ""
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
         calls_ = calls_ if self.unit.loop is None else self._rounds(self.unit.loop, calls_)
@@ -191,7 +185,7 @@ struct {name} {{
         arena = arena or "    (void)state;\n"
         return f"""#include "{self.name}.h"
 #include "{self.name}_weights.h"
-{headers}{cplusplus}
+{headers}{cplusplus(text + needed)}
 /* Kernels reuse memory for elements of other types, so compilers must not inline and reorder them. */
 #if defined(__GNUC__)
 #define {self.guard}_NOINLINE __attribute__((noinline))
