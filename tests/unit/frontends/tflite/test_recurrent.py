@@ -296,5 +296,5 @@ def test_sigmoid_in_fixed_point() -> None:
 def test_layers_of_other_types_are_refused() -> None:
     rest = [*layer(False, False, 0), memory(1, UNITS), memory(1, UNITS)]
     data = single("UNIDIRECTIONAL_SEQUENCE_LSTM", [Tensor((1, 4, INPUTS), "uint8", scale=1.0), *rest], Tensor((1, 4, UNITS)))
-    with pytest.raises(ModelImportError, match="input 0 must be float32 or int8, got uint8: convert the model"):
+    with pytest.raises(ModelImportError, match="input 0 must be float32 or int8 or int16, got uint8: convert the model"):
         load(data)
