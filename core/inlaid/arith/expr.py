@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import attrgetter, index
-from typing import Protocol, SupportsIndex, Union
+from typing import Any, Protocol, SupportsIndex, Union
 
 Dim = Union[int, "Expr"]
 _HASH = attrgetter("_hash")
@@ -45,6 +45,16 @@ class Expr:
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         """Copy the node with new operands, constant-folded."""
         raise AssertionError(f"{type(self).__name__} is a leaf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the constructor's arguments: hashes depend on the process."""
+        return type(self), self.operands
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
 
     def __hash__(self) -> int:
         return self._hash
@@ -143,6 +153,9 @@ class Const(Expr):
         self.operands = ()
         self._hash = hash((Const, self.value))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Const, (self.value,)
+
     __hash__ = Expr.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -161,6 +174,9 @@ class Var(Expr):
         self.name = name
         self.operands = ()
         self._hash = id(self) >> 4
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Var, (self.name,)
 
     __hash__ = Expr.__hash__
 
@@ -189,6 +205,9 @@ class SizeVar(Expr):
         self.operands = ()
         self._hash = hash((SizeVar, name))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SizeVar, (self.name, self.lower, self.upper, self.usual)
+
     __hash__ = Expr.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -215,6 +234,9 @@ class Opaque(Expr):
         self.upper = wrap(upper)
         self.operands = ()
         self._hash = hash((Opaque, payload))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Opaque, (self.payload, self.lower, self.upper)
 
     __hash__ = Expr.__hash__
 
@@ -298,6 +320,9 @@ class Compare(Expr):
         self.op = op
         self.operands = (a, b)
         self._hash = hash((Compare, op, a, b))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compare, (self.op, *self.operands)
 
     __hash__ = Expr.__hash__
 

@@ -15,7 +15,7 @@ from inlaid.errors import Unsupported
 from inlaid.names import unique
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
-from inlaid.types import dtype
+from inlaid.types import DType, dtype
 
 WIDTH = 110
 """Maximum length of an expression in characters; parts of a longer expression get variables."""
@@ -206,6 +206,14 @@ class Expressions:
             self.line("}")
         return Text(name, ATOM)
 
+    def reinterpreted(self, value: ir.Expr, of: DType) -> Text:
+        """Print a bitcast to a dtype of the same width, as a copy of the bytes, which is valid in C++, too."""
+        text, source, name = self.value(value), self.fresh("v"), self.fresh("v")
+        self.line(f"const {c_values.value_type(value.dtype)} {source} = {text.code};")
+        self.line(f"{c_values.value_type(of)} {name};")
+        self.line(f"memcpy(&{name}, &{source}, sizeof {name});")
+        return Text(name, ATOM)
+
     def shifts(self, expr: ir.Binary) -> bool:
         """Test whether a shift count is proved to be in [0, width)."""
         count = self.ranges.of(expr.b)
@@ -243,7 +251,7 @@ class Expressions:
             case ir.Cast(a=a, dtype=of):
                 return c_values.convert(self.value(a), a.dtype, of)
             case ir.Bitcast(a=a, dtype=of):
-                return c_values.reinterpret(self.value(a), a.dtype, of)
+                return self.reinterpreted(a, of)
             case ir.Fma(a=a, b=b, c=c):
                 return c_values.fma(self.value(a), self.value(b), self.value(c), expr.dtype)
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__}")
