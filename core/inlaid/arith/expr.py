@@ -656,6 +656,20 @@ def _content(node: Expr) -> Hashable:
     return (type(node),)
 
 
+def is_long(expr: Expr, nodes: int, below: Below = attrgetter("operands")) -> bool:
+    """Test whether an expression without names for common subexpressions has more than `nodes` nodes, or is nested deeper than
+    `LEVELS`."""
+    stack = [(expr, LEVELS)]
+    for _ in range(nodes):
+        if not stack:
+            return False
+        node, levels = stack.pop()
+        if not levels:
+            return True
+        stack += [(item, levels - 1) for item in below(node)]
+    return bool(stack)
+
+
 _LONG = 1 << 10
 """Number of nodes above which the text of an expression has names for subexpressions that occur several times."""
 
