@@ -62,6 +62,8 @@ _CASES = 3
 """Maximum number of minima and maxima that one proof may split into cases."""
 _LEVELS = 16
 """Depth of recursion beyond which subexpressions are analyzed before the expressions that contain them."""
+_LARGEST_DIVISOR = 1 << 31
+"""Largest divisor that divisions one after the other are merged into. Larger ones exceed the integers of kernels in the end."""
 _DEEP = 40
 """Number of levels of an expression above which its nodes store canonical forms and bounds."""
 _ATOM = "atom"
@@ -365,9 +367,10 @@ class Analyzer:
             ((atom, count),) = a.terms.items()
             if count == 1 and type(atom) is FloorDiv and type(atom.operands[1]) is Const and atom.operands[1].value > 0:
                 finer = atom.operands[1].value
-                return self._floordiv(
-                    self.linear(atom.operands[0]).plus(constant_form(a.constant * finer)), constant_form(finer * divisor)
-                )
+                if finer * divisor <= _LARGEST_DIVISOR:
+                    return self._floordiv(
+                        self.linear(atom.operands[0]).plus(constant_form(a.constant * finer)), constant_form(finer * divisor)
+                    )
         return self._atom(self._intern(("div", self._key(a), divisor), FloorDiv(a.expr(), Const(divisor))))
 
     def _floormod(self, a: Linear, b: Linear) -> Linear:
