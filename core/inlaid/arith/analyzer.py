@@ -64,6 +64,8 @@ _LEVELS = 16
 """Depth of recursion beyond which subexpressions are analyzed before the expressions that contain them."""
 _LARGEST_DIVISOR = 1 << 31
 """Largest divisor that divisions one after the other are merged into. Larger ones exceed the integers of kernels in the end."""
+_MERGES = 16
+"""Maximum number of divisions one after the other that are merged with one division."""
 _DEEP = 40
 """Number of levels of an expression above which its nodes store canonical forms and bounds."""
 _ATOM = "atom"
@@ -338,7 +340,7 @@ class Analyzer:
             counts[factor] = counts.get(factor, 0) + 1
         return self._intern(("product", frozenset(counts.items())), balanced(Mul, factors))
 
-    def _floordiv(self, a: Linear, b: Linear) -> Linear:
+    def _floordiv(self, a: Linear, b: Linear, merges: int = _MERGES) -> Linear:
         if b.terms:
             outer, inner = self._split_symbolic(a, b)
             if not self._within(inner, b):
@@ -352,25 +354,24 @@ class Analyzer:
             return Linear({FloorDiv(a.expr(), ZERO): 1}, 0)
         outer = Linear({atom: count // divisor for atom, count in a.terms.items() if count % divisor == 0}, a.constant // divisor)
         inner = Linear({atom: count for atom, count in a.terms.items() if count % divisor}, a.constant % divisor)
-        return outer.plus(self._floordiv_rest(inner, divisor))
+        return outer.plus(self._floordiv_rest(inner, divisor, merges))
 
-    def _floordiv_rest(self, a: Linear, divisor: int) -> Linear:
-        """Return the form of a // divisor, for a divisor that divides no coefficient of `a`."""
+    def _floordiv_rest(self, a: Linear, divisor: int, merges: int) -> Linear:
+        """Return the form of a // divisor, for a divisor that divides no coefficient of `a`. Merges at most `merges` divisions."""
         quotient = _only_multiple(self._range(a), divisor)
         if quotient is not None:
             return constant_form(quotient)
         split = self._coarse(a, divisor)
         if split is not None:
             coarse, _, step = split
-            return self._floordiv(coarse, constant_form(divisor // step))
+            return self._floordiv(coarse, constant_form(divisor // step), merges)
         if len(a.terms) == 1:
             ((atom, count),) = a.terms.items()
             if count == 1 and type(atom) is FloorDiv and type(atom.operands[1]) is Const and atom.operands[1].value > 0:
                 finer = atom.operands[1].value
-                if finer * divisor <= _LARGEST_DIVISOR:
-                    return self._floordiv(
-                        self.linear(atom.operands[0]).plus(constant_form(a.constant * finer)), constant_form(finer * divisor)
-                    )
+                if merges and finer * divisor <= _LARGEST_DIVISOR:
+                    dividend = self.linear(atom.operands[0]).plus(constant_form(a.constant * finer))
+                    return self._floordiv(dividend, constant_form(finer * divisor), merges - 1)
         return self._atom(self._intern(("div", self._key(a), divisor), FloorDiv(a.expr(), Const(divisor))))
 
     def _floormod(self, a: Linear, b: Linear) -> Linear:
