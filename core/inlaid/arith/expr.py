@@ -31,10 +31,12 @@ class Payload(Protocol):
 class Expr:
     """Base of all integer expressions."""
 
-    __slots__ = ("_equals", "_hash", "_reads", "operands")
+    __slots__ = ("_equals", "_hash", "_reads", "form", "interval", "operands")
     _equals: object  # shared by nodes that were found to be equal, set lazily
     _hash: int
-    _reads: tuple[frozenset[Expr], bool]  # (free variables, reads data), computed lazily
+    _reads: tuple[frozenset[Expr], bool, int]  # (free variables, reads data, levels), computed lazily
+    form: object  # canonical form of a deep expression, which `arith.analyzer` sets
+    interval: tuple[int | None, int | None]  # bounds of a deep atom of a canonical form, which `arith.analyzer` sets
     operands: tuple[Expr, ...]
     symbol = ""
 
@@ -684,6 +686,20 @@ def _content(node: Expr) -> Hashable:
     return (type(node),)
 
 
+def is_long(expr: Expr, nodes: int, below: Below = attrgetter("operands")) -> bool:
+    """Test whether an expression without names for common subexpressions has more than `nodes` nodes, or is nested deeper than
+    `LEVELS`."""
+    stack = [(expr, LEVELS)]
+    for _ in range(nodes):
+        if not stack:
+            return False
+        node, levels = stack.pop()
+        if not levels:
+            return True
+        stack += [(item, levels - 1) for item in below(node)]
+    return bool(stack)
+
+
 _LONG = 1 << 10
 """Number of nodes above which the text of an expression has names for subexpressions that occur several times."""
 
@@ -739,16 +755,25 @@ def reads_data(expr: Expr) -> bool:
         return _reads(expr)[1]
 
 
-def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
-    """Return the variables that an expression reads, and whether it reads data. Cached in each node."""
+def levels(expr: Expr) -> int:
+    """Return the number of levels of an expression. A leaf has 1."""
+    try:
+        return expr._reads[2]
+    except AttributeError:
+        return _reads(expr)[2]
+
+
+def _reads(expr: Expr) -> tuple[frozenset[Expr], bool, int]:
+    """Return the variables that an expression reads, whether it reads data, and its levels. Cached in each node."""
     stack = [expr]
     while stack:
         node = stack[-1]
-        variables, data = _NOTHING, False
+        variables, data, height = _NOTHING, False, 0
         try:
             for operand in node.operands:
-                more, reads = operand._reads
+                more, reads, inside = operand._reads
                 variables, data = variables | more if variables and more else variables or more, data or reads
+                height = max(height, inside)
         except AttributeError:
             stack.extend(node.operands)
             continue
@@ -757,7 +782,7 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
             variables = frozenset((node,))
         elif not node.operands and isinstance(node, Opaque):
             variables, data = node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper), True
-        node._reads = variables, data
+        node._reads = variables, data, height + 1
     return expr._reads
 
 

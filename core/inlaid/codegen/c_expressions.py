@@ -84,7 +84,13 @@ class Expressions:
 
     def index_with(self, expr: arith.Expr, leaf: Callable[[arith.Expr], str | None]) -> str:
         """Print an index expression whose leaves are printed by `leaf`."""
-        return index_text(expr, leaf, self.ranges.indices)
+        return index_text(expr, leaf, self._assigned, self.ranges.indices)
+
+    def _assigned(self, text: str) -> str:
+        """Assign an index to a variable and return its name."""
+        name = self.fresh("i")
+        self.line(f"const {self.index_type} {name} = {text};")
+        return name
 
     def leaf(self, expr: arith.Expr) -> str | None:
         if expr in self.names:
@@ -94,8 +100,7 @@ class Expressions:
                 assert isinstance(payload, ir.Expr)
                 if self.inside(payload, expr.lower, expr.upper):
                     return self.value(payload).atom
-                name = self.fresh("i")
-                self.line(f"const {self.index_type} {name} = {self.narrowed(payload)};")
+                name = self._assigned(self.narrowed(payload))
                 self.check(name, expr.lower, expr.upper)
                 return name
             case arith.And(operands=(a, b)) if arith.reads_data(b):

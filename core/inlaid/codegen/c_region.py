@@ -33,8 +33,12 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         if dim.input is None and dim.upper is not None
     }
 
+    def assigned(text: str) -> str:
+        lines.append(f"    const int64_t size{len(lines)} = {text};")
+        return f"size{len(lines) - 1}"
+
     def size(expr: arith.Dim) -> str:
-        return index_text(arith.wrap(expr), places.get)
+        return index_text(arith.wrap(expr), places.get, assigned)
 
     def place(buffer: RegionBuffer) -> str:
         const = "const " if buffer.storage in ("input", "constant") else ""
