@@ -3,9 +3,10 @@
     python benchmarks/quantized.py [MODEL ...] [--tflite FILE ...] [--seconds 2]
 
 Models are those of benchmarks/zoo, by name. One thread; all that is compared takes turns in one process, each the same time, and
-figures are medians. `fixed` and `float` are the two arithmetics of `inlaid.Quantization`; QDQ is the version that ONNX Runtime's
-quantiser makes, compiled by Inlaid. LiteRT is timed with its default delegate, copies of inputs and outputs included. That rounds
-otherwise than LiteRT's own kernels, with which Inlaid's bytes are compared: a difference ends the run with 1.
+figures are medians. `fixed` and `float` are the two arithmetics of `inlaid.Quantization`. `uint8` and `int8` are the versions with
+such activations that ONNX Runtime's quantizer makes; Inlaid and ONNX Runtime run them. LiteRT is timed with its default delegate,
+copies of inputs and outputs included. That rounds otherwise than LiteRT's own kernels, with which Inlaid's bytes are compared: a
+difference ends the run with 1.
 """
 
 from __future__ import annotations
@@ -48,17 +49,30 @@ def medians(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
 
 
 def network(name: str, seconds: float) -> dict[str, float]:
-    """One network of the zoo in float32, quantised in both arithmetics, and as QDQ where there is that version."""
+    """Time one network of the zoo in float32, quantized in both arithmetics, and by ONNX Runtime's quantizer."""
     model = onnx.load(path_of(name))
     samples = [feeds(model, seed=seed) for seed in range(1, SAMPLES + 1)]
     models: dict[str, Any] = {"float32": model}
     for arithmetic in ("fixed", "float"):
         models[arithmetic] = inlaid.quantize(model, samples, inlaid.Quantization(arithmetic=arithmetic), targets=[TARGET])
-    if f"{name}_int8" in INT8:
-        models["QDQ"] = onnx.load(path_of(f"{name}_int8"))
     inputs = feeds(model)
+    peers: dict[str, Call] = {}
+    for label, version in (("uint8", f"{name}_int8"), ("int8", f"{name}_int8_signed")):
+        if version in INT8:
+            models[label] = onnx.load(path_of(version))
+            peers[f"ONNX Runtime {label}"] = onnxruntime_call(path_of(version), inputs)
     loaded = {label: inlaid.compile(each, targets=[TARGET]) for label, each in models.items()}
-    return medians({label: lambda run=each.run: run(inputs) for label, each in loaded.items()}, seconds)
+    return medians({label: lambda run=each.run: run(inputs) for label, each in loaded.items()} | peers, seconds)
+
+
+def onnxruntime_call(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Call:
+    """ONNX Runtime on a model, with one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, dict(inputs))
 
 
 def tflite(path: Path, seconds: float) -> tuple[dict[str, float], bool]:

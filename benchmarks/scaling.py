@@ -1,6 +1,12 @@
 """Measures import, optimisation and partitioning of generated models of 1,000 and 10,000 operators, in seconds of processor time.
 
     python benchmarks/scaling.py [COUNT ...] [--passes]
+    python benchmarks/scaling.py --sizes [FAMILY ...] [--targets x86,reference,opencl]
+
+With `--sizes`, the models of `size_models.py`, which have many symbolic sizes or deep expressions of them: processor seconds to
+compile each, and the exponent of the last doubling. Each is saved, loaded in a fresh process and run. Exits with 1 when one fails
+or computes other values, or when an exponent is above 1.2 and the compilation takes more than two seconds. Times of `opencl`
+include the build of the kernels by the device's compiler.
 
 Exits with 1 when a model of 10,000 operators or fewer takes longer than ten seconds, or when ten times the operators take more than
 twenty times as long.
@@ -20,10 +26,13 @@ import onnx
 import inlaid
 from inlaid.driver import FALLBACK, candidates_for
 from inlaid.driver.prepare import prepare
+from inlaid.errors import InlaidError
 from inlaid.graph.ir import Call, Module, post_order
 from inlaid.partitioning import partition, verify_partition
 from inlaid.passes.manager import Timing
 from inlaid.plugins.registry import default_registry
+from size_models import FAMILIES
+from size_scaling import report
 from zoo.net import Net
 
 LIMIT = 10.0
@@ -98,13 +107,30 @@ def measure(count: int, target: str) -> Measured:
     return Measured(len(model.graph.node), stages, tuple(timing.seconds), left, len(partitioned.regions))
 
 
+def installed() -> list[str]:
+    """The targets among x86, reference and opencl that run on this machine."""
+    registry = default_registry()
+    found = []
+    for name in ("x86", "reference", "opencl"):
+        try:
+            registry.runtime(registry.target(name))
+        except InlaidError:
+            continue
+        found.append(name)
+    return found
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("counts", nargs="*", type=int, default=[1000, LARGE], help="operators of each model")
     parser.add_argument("--target", default="x86")
+    parser.add_argument("--sizes", nargs="*", choices=[*FAMILIES], metavar="FAMILY", help="models of many sizes instead")
+    parser.add_argument("--targets", default=",".join(installed()), help="targets for --sizes; default: those installed")
     parser.add_argument("--passes", action="store_true", help="print seconds by pass too")
     arguments = parser.parse_args()
+    if arguments.sizes is not None:
+        return int(not report(arguments.sizes or list(FAMILIES), arguments.targets.split(",")))
     measure(100, arguments.target)  # what is imported when it is first needed does not count
     print(f"{'operators':>10}{'import':>10}{'optimise':>10}{'partition':>10}{'verify':>10}{'all, s':>10}  left at the end")
     found = []

@@ -48,14 +48,19 @@ RELEASED = 1 << 24
 
 
 @reports_faults
-def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
+def load(
+    model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None, *, inputs: Sequence[str] = ()
+) -> Module:
     """Import a model from the path of a file, its bytes, or an object such as an `onnx.ModelProto`. ONNX and TensorFlow Lite are
     built in; plugins add further formats (`inlaid formats` lists all).
 
-    `dims` fixes symbolic input dimensions by name (`{"batch": 1}`) or bounds them (`{"batch": (1, 64)}`). Raises
+    `dims` fixes symbolic input dimensions by name (`{"batch": 1}`) or bounds them (`{"batch": (1, 64)}`). `inputs` are names of
+    ONNX initializers that are also inputs of the graph: they become inputs, which every run needs; others are constants. Raises
     `ModelImportError`, `InputError` for arguments of a wrong type, and `PluginError` if a plugin's frontend fails.
     """
-    return import_model(model, checked_dims(dims), default_registry())
+    if isinstance(inputs, str):
+        raise InputError(f"inputs must be a sequence of names, got {inputs!r}", remedy=f"give [{inputs!r}]")
+    return import_model(model, checked_dims(dims), default_registry(), inputs=inputs)
 
 
 @reports_faults

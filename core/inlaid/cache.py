@@ -35,7 +35,7 @@ SETTLED_NS = 2_000_000_000
 
 _HASHED_BYTES = 1 << 22
 """Bytes of a file that are hashed at a time. Each piece waits for the interpreter lock, if other threads hold it."""
-_MAGIC = b"inlaid-1\n"
+_MAGIC = b"inlaid-2\n"
 _DIGEST = 32
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -107,7 +107,7 @@ class Store:
     suffix: str = ""
 
     def get(self, key: str) -> bytes | None:
-        """Return the value of a key; None if it is missing or damaged."""
+        """Return the value of a key; None if it is missing, damaged, or stored under another key."""
         path = self._path(key)
         if path is None:
             return None
@@ -117,7 +117,7 @@ class Store:
             return None
         start = len(_MAGIC) + _DIGEST
         value = data[start:]
-        if data[:start] != _MAGIC + hashlib.sha256(value).digest():
+        if data[:start] != _header(key, value):
             _remove(path)
             return None
         _touch(path)
@@ -132,7 +132,7 @@ class Store:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(value).digest() + value)
+                file.write(_header(key, value) + value)
             os.replace(temporary, path)
         except OSError:
             _remove(temporary)
@@ -362,6 +362,11 @@ def is_whole(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
     with memoryview(content) as data:
         found = [(end, zlib.crc32(data[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
     return ends[-1:] == [len(content)] and found == list(map(tuple, checksums))
+
+
+def _header(key: str, value: bytes) -> bytes:
+    """Return the bytes before a value in its file: a digest of the key and the value, so that no file can stand for another one."""
+    return _MAGIC + hashlib.sha256(key.encode() + value).digest()
 
 
 def _touch(path: Path) -> None:

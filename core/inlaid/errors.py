@@ -154,6 +154,10 @@ class PackageError(InlaidError):
     """A package file is damaged or hostile, or was made for another version."""
 
 
+class OutputError(InlaidError, OSError):
+    """A file cannot be written: the disk is full, or the folder is missing or read-only."""
+
+
 class InputError(InlaidError):
     """A user's argument is invalid: the name, shape or dtype of an array, a size, a path, or the type of an argument."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from inlaid import ops
 from inlaid.artifact.plan import Move
 from inlaid.driver.compile import compile_module
-from inlaid.errors import PackageError
+from inlaid.errors import InputError, PackageError
 from inlaid.graph import ir
 from inlaid.runtime.device_memory import DeviceArray
 from inlaid.runtime.executable import Executable
@@ -35,6 +37,19 @@ def cache(registry, donate=("cache",), read_later=False):
 
 def x(rows, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (rows, 16)).astype(np.float32)
+
+
+def test_arrays_on_the_device_are_copied_there_and_not_pickled(registry):
+    executable = cache(registry)
+    held = executable.to_device("cache", x(ROWS))
+    assert isinstance(held, DeviceArray)
+    for way in (copy.copy, copy.deepcopy):
+        other = way(held)
+        assert isinstance(other, DeviceArray) and other.tensor.buffer is not held.tensor.buffer
+        assert np.array_equal(other.numpy(), x(ROWS))
+    with pytest.raises(InputError, match=r"DeviceArray.* cannot be pickled: .*; pickle the array of \.numpy\(\)"):
+        pickle.dumps(held)
+    assert np.array_equal(pickle.loads(pickle.dumps(held.numpy())), x(ROWS))
 
 
 def test_a_donated_array_on_the_device_is_updated_where_it_lies(registry, machines):

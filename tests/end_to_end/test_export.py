@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_library
@@ -192,6 +192,27 @@ def test_sizes_up_to_a_bound(tmp_path: Path) -> None:
             continue
         wanted = list(executable.run({"x": x}).values())
         assert status == 0 and np.array_equal(y, wanted[0]) and np.array_equal(same, x)
+
+
+def test_the_last_columns_of_a_symbolic_number(tmp_path: Path) -> None:
+    """`x[:, -3:]` has at most three columns, for which the workspace is planned."""
+    rows, columns = SizeVar("rows", 1, 8), SizeVar("columns", 1, 1024)
+    x, w = ir.var("x", TensorType((rows, columns), F32)), ir.var("w", TensorType((5, rows), F32))
+    last = ops.strided_slice(x, begin=(0, arith.maximum(columns - 3, 0)), end=(rows, columns), strides=(1, 1))
+    executable = compile_module(
+        ir.Module({"main": ir.function([x, w], ops.matmul(w, ops.softmax(last, axis=1)))}), ["x86:threads=1"]
+    )
+    done = export_library(executable, tmp_path / "net.so")
+    assert done.workspace < 4096
+    library, workspace = ctypes.CDLL(str(done.library)), aligned_empty((done.workspace,), "uint8")
+    for height, width in ((8, 1024), (3, 2), (1, 1), (8, 3)):
+        inputs = {"x": aligned_empty((height, width), F32), "w": aligned_empty((5, height), F32)}
+        for number, value in enumerate(inputs.values()):
+            value[...] = np.random.default_rng(number).normal(size=value.shape)
+        result = aligned_empty((5, min(width, 3)), F32)
+        sizes = ctypes.c_int64(height), ctypes.c_int64(width)
+        assert library.net_run(*sizes, inputs["x"].ctypes, inputs["w"].ctypes, result.ctypes, workspace.ctypes, None) == 0
+        assert np.array_equal(result, executable.run(inputs)["output0"])
 
 
 def test_what_regions_ask_of_sizes(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_values_in_memory_live_as_long_as_their_store() -> None:
     assert kept.folder is None and kept.usage() == Usage(0, 0)
 
 
-@pytest.mark.parametrize("damage", [b"", b"inlaid-1\n", b"x" * 60, None])
+@pytest.mark.parametrize("damage", [b"", b"inlaid-2\n", b"x" * 60, None])
 def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes | None) -> None:
     kept = store(tmp_path)
     kept.put(KEYS[0], b"value")
@@ -68,6 +68,16 @@ def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes |
     assert kept.get(KEYS[0]) is None and not path.exists()
     kept.put(KEYS[0], b"value")
     assert kept.get(KEYS[0]) == b"value"
+
+
+def test_a_value_is_bound_to_its_key(tmp_path: Path) -> None:
+    cache = store(tmp_path)
+    cache.put(KEYS[0], b"value")
+    (first,) = files(tmp_path)
+    cache.put(KEYS[1], b"other")
+    (second,) = set(files(tmp_path)) - {first}
+    second.write_bytes(first.read_bytes())
+    assert cache.get(KEYS[1]) is None and not second.exists() and cache.get(KEYS[0]) == b"value"
 
 
 def test_files(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from inlaid.arith.expr import (
     balanced,
     compare,
     free_vars,
+    levels,
     logical_and,
     logical_or,
     maximum,
@@ -61,6 +62,14 @@ _CASES = 3
 """Maximum number of minima and maxima that one proof may split into cases."""
 _LEVELS = 16
 """Depth of recursion beyond which subexpressions are analyzed before the expressions that contain them."""
+_LARGEST_DIVISOR = 1 << 31
+"""Largest divisor that divisions one after the other are merged into. Larger ones exceed the integers of kernels in the end."""
+_MERGES = 16
+"""Maximum number of divisions one after the other that are merged with one division."""
+_DEEP = 40
+"""Number of levels of an expression above which its nodes store canonical forms and bounds."""
+_ATOM = "atom"
+"""Stored as the canonical form of an atom. Its form would refer to the node that stores it."""
 _INTERVALS = {
     Add: interval.add,
     Mul: interval.mul,
@@ -99,7 +108,11 @@ class Analyzer:
             return Const(expr)
         if type(expr) is Const:
             return expr
-        return self.linear(expr).expr()
+        form = self.linear(expr)
+        simple = form.expr()
+        if simple not in form.terms and not self._bounds and levels(simple) > _DEEP:
+            simple.form = form
+        return simple
 
     def bounds(self, expr: Dim) -> Interval:
         """Return the known bounds of the value, inclusive; None on a side that is unbounded."""
@@ -127,17 +140,51 @@ class Analyzer:
             around = self._around
             if around is not None and self._own.isdisjoint(free_vars(expr)):
                 done = around.linear(expr)
+            elif levels(expr) > _DEEP and around is None and self._own.isdisjoint(free_vars(expr)):
+                done = self._unbounded().linear(expr) if self._own else self._deep(expr)
             else:
-                level = self._level
-                if level == _LEVELS:
-                    for node in post_order(expr, below=_read_first):
-                        self._level = 0
-                        self.linear(node)
-                self._level = level + 1
-                done = self._canonical(expr)
-                self._level = level
+                done = self._nested(expr)
             self._forms[expr] = done
         return done
+
+    def _nested(self, expr: Expr) -> Linear:
+        """Work out the canonical form of an expression, and first those of what it contains if the recursion is deep."""
+        level = self._level
+        if level == _LEVELS:
+            for node in post_order(expr, below=self._unknown):
+                self._level = 0
+                self.linear(node)
+        self._level = level + 1
+        form = self._canonical(expr)
+        self._level = level
+        return form
+
+    def _unknown(self, expr: Expr) -> tuple[Expr, ...]:
+        """Return the expressions whose canonical forms that of an expression is made of, if that is not known."""
+        stored = self._around is None and not self._own and hasattr(expr, "form")
+        return () if stored or expr in self._forms else _read_first(expr)
+
+    def _unbounded(self) -> Analyzer:
+        """Return an analyzer without bounds whose atoms are those of this one."""
+        found = Analyzer()
+        found._interned = self._interned
+        return found
+
+    def _deep(self, expr: Expr) -> Linear:
+        """Return the canonical form of a deep expression without bounds. Stored in its nodes: the sizes along a chain of operators
+        contain one another, and each would be analyzed from its leaves again."""
+        form = getattr(expr, "form", None)
+        if isinstance(form, Linear):
+            return form
+        if form is _ATOM:
+            return Linear({expr: 1}, 0)
+        form = self._nested(expr)
+        if expr not in form.terms:
+            expr.form = form
+        for atom in form.terms:
+            if levels(atom) > _DEEP:
+                atom.form = _ATOM
+        return form
 
     def affine(self, expr: Dim, variable: Expr) -> tuple[Expr, Expr] | None:
         """Decompose into (stride, rest) with `expr == stride * variable + rest`; neither reads the variable. None if `expr` is not
@@ -293,7 +340,7 @@ class Analyzer:
             counts[factor] = counts.get(factor, 0) + 1
         return self._intern(("product", frozenset(counts.items())), balanced(Mul, factors))
 
-    def _floordiv(self, a: Linear, b: Linear) -> Linear:
+    def _floordiv(self, a: Linear, b: Linear, merges: int = _MERGES) -> Linear:
         if b.terms:
             outer, inner = self._split_symbolic(a, b)
             if not self._within(inner, b):
@@ -307,24 +354,24 @@ class Analyzer:
             return Linear({FloorDiv(a.expr(), ZERO): 1}, 0)
         outer = Linear({atom: count // divisor for atom, count in a.terms.items() if count % divisor == 0}, a.constant // divisor)
         inner = Linear({atom: count for atom, count in a.terms.items() if count % divisor}, a.constant % divisor)
-        return outer.plus(self._floordiv_rest(inner, divisor))
+        return outer.plus(self._floordiv_rest(inner, divisor, merges))
 
-    def _floordiv_rest(self, a: Linear, divisor: int) -> Linear:
-        """Return the form of a // divisor, for a divisor that divides no coefficient of `a`."""
+    def _floordiv_rest(self, a: Linear, divisor: int, merges: int) -> Linear:
+        """Return the form of a // divisor, for a divisor that divides no coefficient of `a`. Merges at most `merges` divisions."""
         quotient = _only_multiple(self._range(a), divisor)
         if quotient is not None:
             return constant_form(quotient)
         split = self._coarse(a, divisor)
         if split is not None:
             coarse, _, step = split
-            return self._floordiv(coarse, constant_form(divisor // step))
+            return self._floordiv(coarse, constant_form(divisor // step), merges)
         if len(a.terms) == 1:
             ((atom, count),) = a.terms.items()
             if count == 1 and type(atom) is FloorDiv and type(atom.operands[1]) is Const and atom.operands[1].value > 0:
                 finer = atom.operands[1].value
-                return self._floordiv(
-                    self.linear(atom.operands[0]).plus(constant_form(a.constant * finer)), constant_form(finer * divisor)
-                )
+                if merges and finer * divisor <= _LARGEST_DIVISOR:
+                    dividend = self.linear(atom.operands[0]).plus(constant_form(a.constant * finer))
+                    return self._floordiv(dividend, constant_form(finer * divisor), merges - 1)
         return self._atom(self._intern(("div", self._key(a), divisor), FloorDiv(a.expr(), Const(divisor))))
 
     def _floormod(self, a: Linear, b: Linear) -> Linear:
@@ -524,7 +571,13 @@ class Analyzer:
         if done is None:
             around = self._around
             shared = around is not None and self._own.isdisjoint(free_vars(atom))
-            done = around._atom_range(atom) if around is not None and shared else self._work_out_range(atom)
+            if around is not None and shared:
+                done = around._atom_range(atom)
+            elif around is None and levels(atom) > _DEEP and self._own.isdisjoint(free_vars(atom)):
+                done = getattr(atom, "interval", None) or (self._unbounded() if self._own else self)._work_out_range(atom)
+                atom.interval = done
+            else:
+                done = self._work_out_range(atom)
             self._ranges[atom] = done
         return done
 

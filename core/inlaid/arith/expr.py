@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import attrgetter, index
-from typing import Protocol, SupportsIndex, Union
+from typing import Any, Protocol, SupportsIndex, Union
 
 Dim = Union[int, "Expr"]
 _HASH = attrgetter("_hash")
@@ -31,10 +31,12 @@ class Payload(Protocol):
 class Expr:
     """Base of all integer expressions."""
 
-    __slots__ = ("_equals", "_hash", "_reads", "operands")
+    __slots__ = ("_equals", "_hash", "_reads", "form", "interval", "operands")
     _equals: object  # shared by nodes that were found to be equal, set lazily
     _hash: int
-    _reads: tuple[frozenset[Expr], bool]  # (free variables, reads data), computed lazily
+    _reads: tuple[frozenset[Expr], bool, int]  # (free variables, reads data, levels), computed lazily
+    form: object  # canonical form of a deep expression, which `arith.analyzer` sets
+    interval: tuple[int | None, int | None]  # bounds of a deep atom of a canonical form, which `arith.analyzer` sets
     operands: tuple[Expr, ...]
     symbol = ""
 
@@ -45,6 +47,16 @@ class Expr:
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         """Copy the node with new operands, constant-folded."""
         raise AssertionError(f"{type(self).__name__} is a leaf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the constructor's arguments: hashes depend on the process."""
+        return type(self), self.operands
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
 
     def __hash__(self) -> int:
         return self._hash
@@ -143,6 +155,9 @@ class Const(Expr):
         self.operands = ()
         self._hash = hash((Const, self.value))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Const, (self.value,)
+
     __hash__ = Expr.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -161,6 +176,9 @@ class Var(Expr):
         self.name = name
         self.operands = ()
         self._hash = id(self) >> 4
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Var, (self.name,)
 
     __hash__ = Expr.__hash__
 
@@ -189,6 +207,9 @@ class SizeVar(Expr):
         self.operands = ()
         self._hash = hash((SizeVar, name))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SizeVar, (self.name, self.lower, self.upper, self.usual)
+
     __hash__ = Expr.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -215,6 +236,9 @@ class Opaque(Expr):
         self.upper = wrap(upper)
         self.operands = ()
         self._hash = hash((Opaque, payload))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Opaque, (self.payload, self.lower, self.upper)
 
     __hash__ = Expr.__hash__
 
@@ -298,6 +322,9 @@ class Compare(Expr):
         self.op = op
         self.operands = (a, b)
         self._hash = hash((Compare, op, a, b))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compare, (self.op, *self.operands)
 
     __hash__ = Expr.__hash__
 
@@ -568,17 +595,20 @@ Below = Callable[[Expr], tuple[Expr, ...]]
 def post_order(*exprs: Expr, below: Below = attrgetter("operands")) -> list[Expr]:
     """List the distinct nodes of expressions, each after the nodes that `below` returns for it, which are its operands by default.
     The first of these comes first."""
-    found: dict[int, Expr] = {}
+    order: dict[int, Expr] = {}
+    contained: dict[int, tuple[Expr, ...]] = {}  # `below` may make new nodes, so it is called once for each node
     stack = list(reversed(exprs))
     while stack:
         node = stack[-1]
-        missing = [item for item in below(node) if id(item) not in found]
+        if id(node) not in contained:
+            contained[id(node)] = below(node)
+        missing = [item for item in contained[id(node)] if id(item) not in order]
         if missing:
             missing.reverse()
             stack += missing
         else:
-            found[id(node)] = stack.pop()
-    return list(found.values())
+            order[id(node)] = stack.pop()
+    return list(order.values())
 
 
 def _equal(first: Expr, second: Expr) -> bool:
@@ -656,6 +686,20 @@ def _content(node: Expr) -> Hashable:
     return (type(node),)
 
 
+def is_long(expr: Expr, nodes: int, below: Below = attrgetter("operands")) -> bool:
+    """Test whether an expression without names for common subexpressions has more than `nodes` nodes, or is nested deeper than
+    `LEVELS`."""
+    stack = [(expr, LEVELS)]
+    for _ in range(nodes):
+        if not stack:
+            return False
+        node, levels = stack.pop()
+        if not levels:
+            return True
+        stack += [(item, levels - 1) for item in below(node)]
+    return bool(stack)
+
+
 _LONG = 1 << 10
 """Number of nodes above which the text of an expression has names for subexpressions that occur several times."""
 
@@ -711,16 +755,25 @@ def reads_data(expr: Expr) -> bool:
         return _reads(expr)[1]
 
 
-def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
-    """Return the variables that an expression reads, and whether it reads data. Cached in each node."""
+def levels(expr: Expr) -> int:
+    """Return the number of levels of an expression. A leaf has 1."""
+    try:
+        return expr._reads[2]
+    except AttributeError:
+        return _reads(expr)[2]
+
+
+def _reads(expr: Expr) -> tuple[frozenset[Expr], bool, int]:
+    """Return the variables that an expression reads, whether it reads data, and its levels. Cached in each node."""
     stack = [expr]
     while stack:
         node = stack[-1]
-        variables, data = _NOTHING, False
+        variables, data, height = _NOTHING, False, 0
         try:
             for operand in node.operands:
-                more, reads = operand._reads
+                more, reads, inside = operand._reads
                 variables, data = variables | more if variables and more else variables or more, data or reads
+                height = max(height, inside)
         except AttributeError:
             stack.extend(node.operands)
             continue
@@ -729,7 +782,7 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
             variables = frozenset((node,))
         elif not node.operands and isinstance(node, Opaque):
             variables, data = node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper), True
-        node._reads = variables, data
+        node._reads = variables, data, height + 1
     return expr._reads
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from inlaid.arith.analyzer import Analyzer
 from inlaid.arith.expr import (
@@ -11,6 +12,7 @@ from inlaid.arith.expr import (
     Add,
     And,
     Compare,
+    Const,
     Dim,
     Expr,
     FloorDiv,
@@ -29,8 +31,10 @@ from inlaid.arith.expr import (
     minimum,
     mul,
     post_order,
+    unwrap,
     wrap,
 )
+from inlaid.arith.interval import Interval
 
 Limits = tuple[Expr, Expr]
 
@@ -44,7 +48,7 @@ def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
     def below(node: Expr) -> tuple[Expr, ...]:
         return () if node in ranges or variables.isdisjoint(free_vars(node)) else node.operands[isinstance(node, Select) :]
 
-    analyzer = Analyzer()
+    analyzer, bounded = Analyzer(), Analyzer(ranges)
     found: dict[int, Limits | None] = {}
     for node in post_order(expr, below=below):
         if node in ranges:
@@ -52,8 +56,25 @@ def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
         elif variables.isdisjoint(free_vars(node)):
             found[id(node)] = node, node
         else:
-            found[id(node)] = _limits(node, [found[id(operand)] for operand in below(node)], analyzer)
+            result = _limits(node, [found[id(operand)] for operand in below(node)], analyzer)
+            if result is None or isinstance(node, Add):
+                result = _intersected(result, bounded.bounds(node))
+            found[id(node)] = result
     return found[id(expr)]
+
+
+def _intersected(found: Limits | None, known: Interval) -> Limits | None:
+    """Return limits that also respect an interval. The limits of a sum ignore that its terms share variables: n - max(n - 3, 0) is
+    at most 3, but gets the upper bound of n. Symbolic limits are kept, because they may be the smaller ones."""
+    lower, upper = known
+    if found is None:
+        return None if lower is None or upper is None else (Const(lower), Const(upper))
+    low, high = found
+    if lower is not None and isinstance(low, Const):
+        low = maximum(low, lower)
+    if upper is not None and isinstance(high, Const):
+        high = minimum(high, upper)
+    return low, high
 
 
 def _limits(node: Expr, parts: Sequence[Limits | None], analyzer: Analyzer) -> Limits | None:
@@ -79,6 +100,11 @@ def _limits(node: Expr, parts: Sequence[Limits | None], analyzer: Analyzer) -> L
             return mul(low, other_low), mul(high, other_low)
         case Mul() if prove(compare(">=", low, 0)) and prove(compare(">=", other_low, 0)):
             return mul(low, other_low), mul(high, other_high)
+        case Mul():
+            ends = [unwrap(end) for end in (low, high, other_low, other_high)]
+            if all(isinstance(end, int) for end in ends):
+                corners = [mul(end, other) for end in (low, high) for other in (other_low, other_high)]
+                return reduce(minimum, corners), reduce(maximum, corners)
         case FloorDiv() if other_low == other_high and prove(compare(">", other_low, 0)):
             return floordiv(low, other_low), floordiv(high, other_low)
         case FloorMod() if prove(compare(">", other_low, 0)):

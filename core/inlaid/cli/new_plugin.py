@@ -15,6 +15,7 @@ from inlaid.cli.json_output import print_json
 from inlaid.errors import InputError
 from inlaid.plugins.registry import default_registry
 from inlaid.plugins.target import PLUGIN_API_VERSION, Level
+from inlaid.runtime.output import write_text
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BANNED = (
@@ -52,7 +53,7 @@ def new_plugin_command(name: str, level: str, memory: str, output: Path | None, 
     for place, text in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
     if as_json:
         print_json({"folder": str(folder), "files": sorted(files)})
         return

@@ -20,7 +20,7 @@ from inlaid.cli.common import (
     target_option,
 )
 from inlaid.cli.json_output import print_json
-from inlaid.runtime.output import check_output
+from inlaid.runtime.output import check_output, write_text
 
 if TYPE_CHECKING:
     from inlaid.partitioning import Partitioned
@@ -76,7 +76,7 @@ def partition_command(
     if html is not None:
         from inlaid.partitioning.page import page
 
-        html.write_text(page(report, model.name), encoding="utf-8")
+        write_text(html, page(report, model.name))
     differences = () if lock is None else _write_lock(lock, partitioned, candidates)
     if as_json:
         print_json({**report.to_json(), **({"lock_differences": list(differences)} if lock is not None else {})})
@@ -93,5 +93,5 @@ def _write_lock(path: Path, partitioned: Partitioned, candidates: tuple[Candidat
 
     now = Lock.of(partitioned, candidates)
     differences = Lock.from_text(path.read_text(encoding="utf-8", errors="replace")).differences(now) if path.exists() else ()
-    path.write_text(now.to_text(), encoding="utf-8")
+    write_text(path, now.to_text())
     return differences

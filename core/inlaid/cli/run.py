@@ -28,7 +28,7 @@ from inlaid.cli.json_output import print_json
 from inlaid.errors import CheckFailed, InputError
 from inlaid.runtime.example import PYTHON
 from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import check_output
+from inlaid.runtime.output import check_output, replacing, write_text
 from inlaid.runtime.profile import Profile
 
 
@@ -84,7 +84,7 @@ def run_command(
     if measured is not None and trace is not None:
         measured.save_chrome_trace(trace)
     if measured is not None and roofline is not None:
-        roofline.write_text(_roofline(measured, model.name), encoding="utf-8")
+        write_text(roofline, _roofline(measured, model.name))
     shown = measured if profile else None
     if as_json:
         outputs = {name: _summary(value) for name, value in results.items()}
@@ -146,7 +146,7 @@ def _save(path: Path, results: dict[str, Any]) -> None:
     single = path.suffix == ".npy"
     if single and len(results) > 1:
         raise InputError(f"expected an .npz file for {len(results)} outputs, got {path}", remedy=f"use {path.with_suffix('.npz')}")
-    with path.open("wb") as file:
+    with replacing(path) as file:
         np.save(file, *results.values()) if single else np.savez(file, **results)
 
 

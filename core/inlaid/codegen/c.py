@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ C_TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 """C type by name of the element type, for element types with C arithmetic."""
+
+
+_CPLUSPLUS = {"restrict": "__restrict", "_Bool": "bool"}
+"""Keywords of C that kernels use, and their counterparts in C++."""
 
 
 def c_type(of: DType) -> str:
@@ -58,4 +63,13 @@ def pointer(buffer: RegionBuffer) -> str:
 
 def region_source(symbol: str, body: str, before: str = "") -> bytes:
     """Print the C source of a region: `body` is the text of its function's statements, `before` the text before the function."""
-    return f"{REGION_PRELUDE}{before}\nint32_t {symbol}({REGION_PARAMETERS}) {{\n{body}\n    return 0;\n}}\n".encode()
+    names = [parameter.split()[-1].lstrip("*") for parameter in REGION_PARAMETERS.split(",")]
+    unused = "".join(f"    (void){name};\n" for name in names if not re.search(rf"\b{name}\b", body))
+    head = f'{REGION_PRELUDE}{before}\n#ifdef __cplusplus\nextern "C"\n#endif\n'
+    return f"{head}int32_t {symbol}({REGION_PARAMETERS}) {{\n{unused}{body}\n    return 0;\n}}\n".encode()
+
+
+def cplusplus(text: str) -> str:
+    """Print definitions by which C++ compilers take the keywords of C in a text; "" if it has none."""
+    words = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text)]
+    return f"#ifdef __cplusplus\n{''.join(words)}#endif\n" if words else ""

@@ -15,7 +15,7 @@ from inlaid.errors import Unsupported
 from inlaid.names import unique
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
-from inlaid.types import dtype
+from inlaid.types import DType, dtype
 
 WIDTH = 110
 """Maximum length of an expression in characters; parts of a longer expression get variables."""
@@ -84,7 +84,13 @@ class Expressions:
 
     def index_with(self, expr: arith.Expr, leaf: Callable[[arith.Expr], str | None]) -> str:
         """Print an index expression whose leaves are printed by `leaf`."""
-        return index_text(expr, leaf, self.ranges.indices)
+        return index_text(expr, leaf, self._assigned, self.ranges.indices)
+
+    def _assigned(self, text: str) -> str:
+        """Assign an index to a variable and return its name."""
+        name = self.fresh("i")
+        self.line(f"const {self.index_type} {name} = {text};")
+        return name
 
     def leaf(self, expr: arith.Expr) -> str | None:
         if expr in self.names:
@@ -94,8 +100,7 @@ class Expressions:
                 assert isinstance(payload, ir.Expr)
                 if self.inside(payload, expr.lower, expr.upper):
                     return self.value(payload).atom
-                name = self.fresh("i")
-                self.line(f"const {self.index_type} {name} = {self.narrowed(payload)};")
+                name = self._assigned(self.narrowed(payload))
                 self.check(name, expr.lower, expr.upper)
                 return name
             case arith.And(operands=(a, b)) if arith.reads_data(b):
@@ -206,6 +211,14 @@ class Expressions:
             self.line("}")
         return Text(name, ATOM)
 
+    def reinterpreted(self, value: ir.Expr, of: DType) -> Text:
+        """Print a bitcast to a dtype of the same width, as a copy of the bytes, which is valid in C++, too."""
+        text, source, name = self.value(value), self.fresh("v"), self.fresh("v")
+        self.line(f"const {c_values.value_type(value.dtype)} {source} = {text.code};")
+        self.line(f"{c_values.value_type(of)} {name};")
+        self.line(f"memcpy(&{name}, &{source}, sizeof {name});")
+        return Text(name, ATOM)
+
     def shifts(self, expr: ir.Binary) -> bool:
         """Test whether a shift count is proved to be in [0, width)."""
         count = self.ranges.of(expr.b)
@@ -243,7 +256,7 @@ class Expressions:
             case ir.Cast(a=a, dtype=of):
                 return c_values.convert(self.value(a), a.dtype, of)
             case ir.Bitcast(a=a, dtype=of):
-                return c_values.reinterpret(self.value(a), a.dtype, of)
+                return self.reinterpreted(a, of)
             case ir.Fma(a=a, b=b, c=c):
                 return c_values.fma(self.value(a), self.value(b), self.value(c), expr.dtype)
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__}")

@@ -38,10 +38,38 @@ def helpers(text: str, index: str = "int64_t") -> str:
     return "".join(f"{HELPERS[name].replace('INDEX', index)}\n" for name in wanted)
 
 
-def index_text(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer | None = None) -> str:
+LONGEST = 256
+"""Number of nodes above which the common subexpressions of an index expression are printed once."""
+
+
+def index_text(
+    expr: arith.Expr,
+    leaf: Callable[[arith.Expr], str | None],
+    assign: Callable[[str], str],
+    indices: arith.Analyzer | None = None,
+) -> str:
     """Print an index expression as C. `leaf` returns the text of variables and loads, None for other nodes; `indices` knows the
-    bounds of variables."""
-    return _index(expr, leaf, indices or arith.Analyzer()).code
+    bounds of variables. `assign` prints an assignment of a text to a new variable and returns its name: the common subexpressions
+    of an expression of more than `LONGEST` nodes have variables, and so have others where it is deep."""
+    indices = indices or arith.Analyzer()
+    if not arith.is_long(expr, LONGEST, _unconditional):
+        return _index(expr, leaf, indices).code
+    parts, numbers = arith.named_parts(expr, depth=arith.LEVELS, below=_unconditional)
+    names: list[str] = []
+
+    def named(node: arith.Expr) -> str | None:
+        number = numbers.get(id(node), len(names))
+        return names[number] if number < len(names) else leaf(node)
+
+    for part in parts:
+        names.append(assign(_index(part, named, indices).code))
+    return _index(expr, named, indices).code
+
+
+def _unconditional(expr: arith.Expr) -> tuple[arith.Expr, ...]:
+    """Return the operands of a node, and none of a choice that reads data: a load is checked only if it is
+    chosen."""
+    return () if isinstance(expr, (arith.And, arith.Or, arith.Select)) and arith.reads_data(expr) else expr.operands
 
 
 def _index(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer) -> Text:

@@ -7,11 +7,12 @@ A kernel is a function of its buffers and sizes. A kernel that checks indices re
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from inlaid import arith
 from inlaid.codegen import c_values
-from inlaid.codegen.c import c_type, spread
+from inlaid.codegen.c import C_TYPES, c_type, spread
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_statements import Emitter, Statements
 from inlaid.codegen.c_values import ATOM, Text
@@ -21,7 +22,8 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
-from inlaid.tensor.transform.legalise import legalise
+from inlaid.tensor.transform.legalise import carrier, legalise
+from inlaid.types import DType
 
 STACK_LIMIT = 1 << 16
 """Maximum bytes of one local buffer."""
@@ -52,6 +54,11 @@ class KernelText:
 
     text: str
     checks: bool
+
+
+def stored_type(of: DType) -> str:
+    """Return the C type of a buffer's elements. Types that C lacks are stored as integers of equal width."""
+    return c_type(of if of.name in C_TYPES else carrier(of))
 
 
 def print_kernel(
@@ -91,6 +98,22 @@ def _of_params(program: ir.LoopProgram, known: Mapping[int, Range] | None) -> di
     return {program.params[number]: range_ for number, range_ in (known or {}).items()}
 
 
+_DECLARATION = re.compile(r" *const \w+ (\w+) = ")
+
+
+def without_unused(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a function without declarations of constants that no line reads. Names are unique in the function."""
+    uses = Counter(word for line in lines for word in re.findall(r"\w+", line))
+    found = []
+    for line in reversed(lines):
+        match = _DECLARATION.match(line)
+        if match and uses[match[1]] == 1:
+            uses.subtract(re.findall(r"\w+", line))
+        else:
+            found.append(line)
+    return found[::-1]
+
+
 class _Kernel(Statements):
     """Prints one kernel."""
 
@@ -113,7 +136,7 @@ class _Kernel(Statements):
             self.names[size] = self.unique(size.name)
             params.append(f"{self.index_type} {self.names[size]}")
         self.statement(self.program.body)
-        body = "\n".join(self.lines)
+        body = "\n".join(without_unused(self.lines))
         unused = [name for name in (param.split()[-1].lstrip("*") for param in params) if not re.search(rf"\b{name}\b", body)]
         body = "\n".join([*(f"    (void){name};" for name in unused), *([body] if body else [])])
         end = "    return 0;\n" if self.checks else ""

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from inlaid import arith
-from inlaid.codegen.c import address, region_source
+from inlaid.codegen.c import address, cplusplus, region_source
 from inlaid.codegen.c_indices import helpers, index_text
-from inlaid.codegen.c_kernel import print_kernel
+from inlaid.codegen.c_kernel import print_kernel, stored_type
 from inlaid.runtime.host import VIOLATION
 from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
 
-_INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
+_INCLUDES = "#include <math.h>\n#include <stdio.h>\n#include <string.h>\n"
 
 
 def region_in_c(region: RegionProgram) -> bytes:
@@ -21,7 +21,7 @@ def region_in_c(region: RegionProgram) -> bytes:
     kernels = [print_kernel(kernel, f"kernel{number}") for number, kernel in enumerate(region.kernels)]
     entry = "\n".join(_entry(region, [kernel.checks for kernel in kernels]))
     code = "\n".join(kernel.text for kernel in kernels)
-    return region_source(region.name, entry, f"{_INCLUDES}{helpers(code + entry)}\n{code}")
+    return region_source(region.name, entry, f"{_INCLUDES}{cplusplus(code)}{helpers(code + entry)}\n{code}")
 
 
 def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
@@ -33,11 +33,16 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         if dim.input is None and dim.upper is not None
     }
 
+    def assigned(text: str) -> str:
+        lines.append(f"    const int64_t size{len(lines)} = {text};")
+        return f"size{len(lines) - 1}"
+
     def size(expr: arith.Dim) -> str:
-        return index_text(arith.wrap(expr), places.get)
+        return index_text(arith.wrap(expr), places.get, assigned)
 
     def place(buffer: RegionBuffer) -> str:
-        return address(buffer, size(arith.substitute(arith.wrap(buffer.offset), bounds)))
+        const = "const " if buffer.storage in ("input", "constant") else ""
+        return f"({const}{stored_type(buffer.dtype)} *){address(buffer, size(arith.substitute(arith.wrap(buffer.offset), bounds)))}"
 
     def holds(predicate: Predicate) -> str:
         negated = "" if predicate.holds else "!"

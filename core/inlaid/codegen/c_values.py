@@ -177,11 +177,6 @@ def convert(a: Text, source: DType, target: DType, inside: bool = False) -> Text
     return Text(f"{a.atom} != {a.atom} ? 0 : {a.atom} <= {low} ? {least} : {a.atom} >= {high} ? {greatest} : ({kind}){a.atom}")
 
 
-def reinterpret(a: Text, source: DType, target: DType) -> Text:
-    """Print a bitcast to a dtype of the same width."""
-    return Text(f"((union {{ {c_type(source)} from; {c_type(target)} to; }}){{.from = {a.code}}}).to", ATOM)
-
-
 def _negated(a: Text, of: DType) -> str:
     """Print a wrapping integer negation, which maps the minimum to itself."""
     if of.bits < 32:

@@ -14,7 +14,7 @@ from inlaid.conformance.case import LEVELS, Outcome, Result
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import DeviceStatus, Tolerance
 from inlaid.plugins.target import PLUGIN_API_VERSION
-from inlaid.runtime.output import check_output
+from inlaid.runtime.output import check_output, write_files
 
 FORMAT = "inlaid-conformance-2"
 NOT_CLAIMED = "not claimed"
@@ -195,11 +195,10 @@ def as_svg(report: Report) -> str:
 
 def write_report(report: Report, path: Path) -> tuple[Path, Path, Path]:
     """Write the JSON to a path, and the Markdown and the badge next to it with the same stem. Raises `InputError` for a path that
-    is a folder or a device."""
+    is a folder or a device, and `OutputError`."""
     paths = path, path.with_suffix(".md"), path.with_suffix(".svg")
     texts = as_json(report), as_markdown(report, paths[2].name), as_svg(report)
     for each in paths:
         check_output(each)
-    for each, text in zip(paths, texts, strict=True):
-        each.write_text(text, encoding="utf-8")
+    write_files({each: [text.encode()] for each, text in zip(paths, texts, strict=True)})
     return paths

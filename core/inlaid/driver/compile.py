@@ -10,6 +10,7 @@ from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
 from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.donation import check_donated
+from inlaid.driver.extents import check_extents
 from inlaid.driver.fallback import with_fallback
 from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
@@ -132,6 +133,7 @@ def build_package(
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
     check_donated(module.main, settings.donate)
+    check_extents(module)
     report("partition", 0, 0)
     with isolation(registry, settings, keep) as isolated:  # the worker process starts during partitioning
         partitioned, candidates = cut(module, targets, registry, instruments, settings)

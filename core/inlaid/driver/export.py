@@ -37,7 +37,7 @@ from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.records import dataclass
 from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import check_output
+from inlaid.runtime.output import check_output, write_files
 from inlaid.runtime.package import Package
 
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
@@ -67,8 +67,8 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
 
     `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes become parameters, and need
     upper bounds, for which the workspace is planned. Parallel code runs on threads that the program provides. Raises `Unsupported`
-    unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot be linked, and
-    `InputError` for a path that cannot be written.
+    unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot be linked,
+    `InputError` for a path that is a folder or a device, and `OutputError` for files that cannot be written.
     """
     header = path.with_suffix(".h")
     check_output(path)
@@ -77,9 +77,7 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
         raise InputError(f"expected a library path, got the header's path {path}", remedy="use the suffix .so")
     library = _Library(executable, c_name(path.stem.removeprefix("lib") if name is None else name))
     chunks = library.link(registry or default_registry(), path.name)
-    with path.open("wb") as out:
-        out.writelines(chunks)
-    header.write_text(library.header())
+    write_files({path: chunks, header: [library.header().encode()]})
     bounds = {size.name: (size.lower, library.sizes.largest[size]) for size in library.sizes.variables}
     return Exported(path, header, library.workspace, bounds, library.threads)
 

@@ -32,6 +32,7 @@ from inlaid.graph.text import print_module
 from inlaid.plugins import Border, Borders, Region
 from inlaid.plugins.blame import describe, some
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.output import write_text
 from inlaid.runtime.package import Package, read_package, write_package
 from inlaid.settings import Isolation, Settings
 from inlaid.types import Layout
@@ -98,7 +99,7 @@ class Isolated:
     def __enter__(self) -> Isolated:
         self._scratch = tempfile.TemporaryDirectory(prefix="inlaid-")
         self._folder = Path(self._scratch.name)
-        (self._folder / SESSION).write_text(json.dumps(asdict(self._session)), encoding="utf-8")
+        write_text(self._folder / SESSION, json.dumps(asdict(self._session)))
         self._worker = _Worker(self._folder)
         return self
 
@@ -138,7 +139,7 @@ class Isolated:
         if function is not region.function:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             text, constants = print_module(Module({region.symbol: region.function}))
-            (folder / TEXT).write_text(text, encoding="utf-8")
+            write_text(folder / TEXT, text)
             write_package(Package(Program({}, ()), (), constants), folder / CONSTANTS)
             self._written[region.symbol] = region.function, folder
         return folder
@@ -147,7 +148,7 @@ class Isolated:
         """Send the worker a request in a region's folder, and read the answer. Raises `PluginError`."""
         borders = None if region.borders is None else asdict(region.borders)
         request = Request(region.symbol, str(region.target), borders, asks_borders)
-        (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
+        write_text(folder / REQUEST, json.dumps(asdict(request)))
         while True:
             worker = self._worker = self._worker or _Worker(self._folder)
             first = not worker.served

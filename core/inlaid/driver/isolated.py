@@ -42,6 +42,7 @@ from inlaid.graph.parse import parse
 from inlaid.plugins import Region
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
+from inlaid.runtime.output import write_text
 from inlaid.runtime.package import Package, read_package, write_package
 
 
@@ -84,7 +85,7 @@ class _Server:
             if isinstance(error.__cause__, MemoryError):
                 facts["message"] = f"the code generator exceeded the memory limit of {self._session.memory >> 20} MiB"
             facts["refused"] = isinstance(error, Unsupported)
-            (folder / ERROR).write_text(json.dumps(facts), encoding="utf-8")
+            write_text(folder / ERROR, json.dumps(facts))
             return FAILED
         return DONE
 
@@ -100,7 +101,7 @@ class _Server:
         if request.asks_borders:
             self._functions[folder] = function
             found = borders_of(region, self._registry)
-            (folder / BORDERS).write_text(json.dumps(None if found is None else asdict(found)), encoding="utf-8")
+            write_text(folder / BORDERS, json.dumps(None if found is None else asdict(found)))
             return
         context = DriverContext(
             target, self._registry, ops.TABLE, fusion=self._session.fusion, objects=self._objects, programs=self._programs,

@@ -24,6 +24,7 @@ from inlaid.partitioning.outline import region_operators
 from inlaid.plugins.contract import COMPOSITE, Tolerance
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.executable import Executable
+from inlaid.runtime.output import replacing
 from inlaid.settings import DEFAULT, Settings
 from inlaid.types import TensorType, TupleType, Type
 
@@ -45,8 +46,8 @@ class Difference:
     inputs: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write the inputs of the unit, or of the region, to an .npz file."""
-        with path.open("wb") as file:
+        """Write the inputs of the unit, or of the region, to an .npz file. Raises `OutputError`."""
+        with replacing(path) as file:
             arrays: dict[str, Any] = {name: value for name, value in self.inputs.items() if isinstance(value, np.ndarray)}
             np.savez(file, **arrays)
 

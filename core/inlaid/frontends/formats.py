@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,10 @@ def import_model(
     dims: Mapping[str, int | tuple[int, int]],
     registry: PluginRegistry,
     opened: Callable[[str], None] = lambda location: None,
+    inputs: Sequence[str] = (),
 ) -> Module:
-    """Import a model, given as the path of a file, as bytes or as an object of a library such as `onnx.ModelProto`. `dims` and
-    `opened` are passed on in a `ModelSource`.
+    """Import a model, given as the path of a file, as bytes or as an object of a library such as `onnx.ModelProto`. `dims`,
+    `opened` and `inputs` are passed on in a `ModelSource`.
 
     The frontend is selected by the file's suffix, else by its first bytes. Raises `ModelImportError` if no installed frontend
     accepts the format, if its libraries are not installed, or if the frontend refuses the model; `InputError` for an object that is
@@ -49,14 +50,22 @@ def import_model(
     if not named:
         raise _unknown(model, _head(model) if isinstance(model, Path) and model.suffix != _PACKAGE else b"", registry)
     plugin, frontend = named[0]
-    source = ModelSource(model, dims, opened)
+    source = ModelSource(model, dims, opened, tuple(inputs))
     if frontend.missing:
         raise ModelImportError(
             f"importing {frontend.description} models needs {', '.join(frontend.missing)}, not installed here",
             node=source.name,
             remedy=frontend.remedy,
         )
-    return _imported(plugin, frontend, source)
+    module = _imported(plugin, frontend, source)
+    params = [param.name for param in module.main.params]
+    for name in source.inputs:
+        if name not in params:
+            raise ModelImportError(
+                f"{source.name} has no value {name!r} that a caller can override, as {frontend.description} models have none",
+                remedy="leave it out of inputs",
+            )
+    return module
 
 
 def _imported(plugin: str, frontend: Frontend, source: ModelSource) -> Module:

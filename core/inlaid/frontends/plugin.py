@@ -28,7 +28,7 @@ def _is_onnx(model: object) -> bool:
 def _load_onnx(source: ModelSource) -> Module:
     from inlaid.frontends.onnx import load
 
-    return load(source.model, source.dims, opened=source.opened)
+    return load(source.model, source.dims, opened=source.opened, inputs=source.inputs)
 
 
 def _is_tflite(model: object) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Union
 import numpy as np
 
 from inlaid import arith
-from inlaid.errors import TypeInferenceError
+from inlaid.errors import InputError, TypeInferenceError
 from inlaid.graph.attrs import Attrs, attr_vars
 from inlaid.graph.operator import NO_TRAITS, Operator, Traits
 from inlaid.graph.span import Span as Span
@@ -47,6 +47,18 @@ class Expr:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            f"an expression cannot be pickled: {self!r} refers to others by identity",
+            remedy="pickle a Module of a function with it",
+        )
 
     def __bool__(self) -> NoReturn:
         raise TypeInferenceError(
@@ -256,6 +268,26 @@ class Module:
 
         return preformatted(f"{self!r}\n\n{show(self)}")
 
+    def __copy__(self) -> Module:
+        return Module(self.functions)
+
+    def __deepcopy__(self, memo: object) -> Module:
+        return Module(dict(self.functions))
+
+    def __reduce__(self) -> tuple[Callable[[str, Mapping[str, Any]], Module], tuple[str, dict[str, Any]]]:
+        """Pickle the module as text and arrays. Raises `InputError` for a call of an operator that is not in `inlaid.ops`."""
+        from inlaid.graph.text import print_module
+
+        for name, function in self.functions.items():
+            for expr in post_order(function):
+                callee = expr.callee if isinstance(expr, Call) else None
+                if isinstance(callee, Operator) and _operators().TABLE.get(callee.name) is not callee:
+                    raise InputError(
+                        f"cannot pickle function {name!r}: its operator {callee.name!r} is not one of inlaid.ops",
+                        remedy="compile the module and pickle the executable",
+                    )
+        return _module_of, print_module(self)
+
     def __getitem__(self, name: str) -> Function:
         return self.functions[name]
 
@@ -269,6 +301,13 @@ class Module:
     def main(self) -> Function:
         """The entry point. Raises KeyError if the module has none."""
         return self.functions["main"]
+
+
+def _module_of(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Module:
+    """Return a pickled module."""
+    from inlaid.graph.parse import parse
+
+    return parse(text, _operators().TABLE, constants)
 
 
 def var(name: str, type_: Type | Sequence[Dim | str], dtype: str = "float32", *, span: Span | None = None) -> Var:

@@ -13,9 +13,11 @@ from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.by_hand import BY_HAND
 from inlaid.tensor import ir
+from inlaid.tensor.math.floats import FLOAT32, FLOAT64
 from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.bind_parallel import bind_parallel
+from inlaid.tensor.transform.block_sums import block_sums
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.divisions import hoist_divisions
 from inlaid.tensor.transform.guards import free_registers, nest_guards
@@ -150,10 +152,12 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
     # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
+    total = (FLOAT64 if "float64" in able.dtypes else FLOAT32).dtype
     parallel = () if threads is None or threads.block == 1 else (UnitPass("parallel_loops", parallel_loops),)
     return (
         *parallel,
         UnitPass("peel_loops", peel_loops),
+        UnitPass("block_sums", partial(block_sums, total=total)),
         UnitPass("unroll_loops", partial(unroll_loops, keep=able.unrolls)),
         UnitPass("nest_guards", nest_guards),
         *whole,

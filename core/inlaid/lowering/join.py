@@ -69,6 +69,8 @@ class Joiner:
     def join(self, join: KernelCall, axis: int) -> None:
         """Eliminate a concatenation of buffers of one layout if all users of its parts can use the result instead."""
         (result,), parts = join.outputs, join.inputs
+        if not all(isinstance(self.buffers[part].shape[axis], int) for part in parts):
+            return
         users: dict[int, list[int]] = {}
         for place, call in enumerate(self.calls):
             for number in dict.fromkeys((*call.reads, *call.outputs)) if call is not join else ():

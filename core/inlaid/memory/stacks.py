@@ -38,9 +38,30 @@ class End:
         """Return this end plus `terms`."""
         return End(self.base, {term: self.terms.get(term, 0) + terms.get(term, 0) for term in (*self.terms, *terms)})
 
-    @property
-    def expr(self) -> arith.Expr:
-        return arith.balanced(arith.add, [self.base, *(arith.mul(term, factor) for term, factor in self.terms.items())])
+
+class _Sums:
+    """Builds sums for ends. Those of buffers above one another share most of their nodes, which are built once."""
+
+    def __init__(self) -> None:
+        self._products: dict[tuple[arith.Expr, int], arith.Expr] = {}
+        self._sums: dict[tuple[int, int], arith.Expr] = {}  # by the ids of operands, which `_operands` keeps alive
+        self._operands: list[arith.Expr] = []
+
+    def expr(self, end: End) -> arith.Expr:
+        """Return an end as an expression."""
+        return arith.balanced(self._sum, [end.base, *map(self._product, end.terms.items())])
+
+    def _product(self, item: tuple[arith.Expr, int]) -> arith.Expr:
+        if item not in self._products:
+            self._products[item] = arith.mul(*item)
+        return self._products[item]
+
+    def _sum(self, a: arith.Expr, b: arith.Expr) -> arith.Expr:
+        key = id(a), id(b)
+        if key not in self._sums:
+            self._sums[key] = arith.add(a, b)
+            self._operands += (a, b)
+        return self._sums[key]
 
 
 def stacked(
@@ -67,6 +88,7 @@ def _stack(
     sizes: Sequence[dict[arith.Expr, int]], conflicts: Sequence[frozenset[int]], places: Sequence[int]
 ) -> tuple[tuple[Dim, ...], Dim]:
     """Stack buffers in the order of their offsets `places` at a sample. Returns symbolic offsets and the size of the arena."""
+    sums = _Sums()
     ends: list[End] = [End(arith.ZERO, {})] * len(sizes)
     offsets: list[Dim] = [0] * len(sizes)
     order = sorted(range(len(sizes)), key=lambda number: (places[number], number))
@@ -82,13 +104,13 @@ def _stack(
                 under |= below[other] | 1 << other
         below.append(under)
         tops = tops & ~under | 1 << rank
-        start = _greatest([ends[order[other]] for other in direct])
-        offsets[number], ends[number] = arith.unwrap(start.expr), start.beyond(sizes[number])
+        start = _greatest([ends[order[other]] for other in direct], sums)
+        offsets[number], ends[number] = arith.unwrap(sums.expr(start)), start.beyond(sizes[number])
     topmost = [number for number, rank in sorted(ranks.items()) if tops >> rank & 1]
-    return tuple(offsets), arith.unwrap(_greatest([ends[number] for number in topmost]).expr)
+    return tuple(offsets), arith.unwrap(sums.expr(_greatest([ends[number] for number in topmost], sums)))
 
 
-def _greatest(ends: Sequence[End]) -> End:
+def _greatest(ends: Sequence[End], sums: _Sums) -> End:
     """Return the greatest of several ends; 0 if there are none."""
     kept: list[End] = []
     for item in ends:
@@ -96,7 +118,7 @@ def _greatest(ends: Sequence[End]) -> End:
             kept = [other for other in kept if not item.covers(other)] + [item]
     if len(kept) < 2:
         return kept[0] if kept else End(arith.ZERO, {})
-    return End(arith.balanced(arith.maximum, [item.expr for item in kept]), {})
+    return End(arith.balanced(arith.maximum, [sums.expr(item) for item in kept]), {})
 
 
 def _samples(sizes: Sequence[dict[arith.Expr, int]]) -> list[dict[arith.Expr, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -84,9 +85,14 @@ def _reduction(
     @quiet
     def reference(attrs: AxesAttrs, x: Array) -> Array:
         of = from_numpy(x.dtype)
+        from inlaid.tensor.transform.block_sums import BLOCK  # not at import: few programs run references
+
         wide = x.astype(accumulator(of).numpy)
         start = initial(accumulator(of) if of.kind != "bool" else of)
-        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=wide.dtype, keepdims=attrs.keepdims, initial=start), of)
+        # NumPy adds in pairs along the last axis alone; along others, one accumulator adds all numbers.
+        long = ufunc is np.add and of.is_float and math.prod(x.shape[axis] for axis in attrs.axes) > BLOCK
+        total = np.float64 if long else wide.dtype
+        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=total, keepdims=attrs.keepdims, initial=start), of)
 
     def compute(attrs: AxesAttrs, x: te.Tensor) -> te.Tensor:
         total = reduce_tensor(x, attrs.axes, attrs.keepdims, reducer, name)

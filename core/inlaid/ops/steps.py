@@ -24,14 +24,17 @@ def item(x: Expr, index: int) -> Expr:
     return squeeze(slice_axis(x, 0, index, index + 1), 0)
 
 
-def run_steps(step: Step, scanned: Sequence[Expr], states: States, reverse: bool = False) -> tuple[Expr, States]:
+def run_steps(
+    step: Step, scanned: Sequence[Expr], states: States, reverse: bool = False, unrolled: int = UNROLLED
+) -> tuple[Expr, States]:
     """Run steps. Returns (outputs of all steps, stacked along a new first axis; the last states).
 
     Each of `scanned` is sliced along its first axis, one slice per step; `reverse` runs from the last slice to the first. The
-    output at a position belongs to the slice at that position. A short sequence is unrolled, a longer one is a `Loop`.
+    output at a position belongs to the slice at that position. A sequence of at most `unrolled` steps is unrolled, a longer one is
+    a `Loop`.
     """
     steps = tensor_of(scanned[0]).shape[0]
-    if isinstance(steps, int) and 1 <= steps <= UNROLLED:
+    if isinstance(steps, int) and 1 <= steps <= unrolled:
         outputs: list[Expr | None] = [None] * steps
         for number in reversed(range(steps)) if reverse else range(steps):
             output, states = step(scalar(number, "int64"), tuple(item(value, number) for value in scanned), states)

@@ -16,6 +16,7 @@ from inlaid.errors import CompileError, InlaidError, VerifyError
 from inlaid.graph.ir import Function, Module
 from inlaid.graph.transform import map_functions
 from inlaid.records import dataclass, field
+from inlaid.runtime.output import write_text
 
 _Unit = TypeVar("_Unit")
 
@@ -144,12 +145,12 @@ class Dump(Instrument[_Unit]):
     def before(self, step: Pass[_Unit], unit: _Unit) -> None:
         if self._count == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "00-input.txt").write_text(self.show(unit), encoding="utf-8")
+            write_text(self.folder / "00-input.txt", self.show(unit))
         self._count += 1
 
     def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
         if after is not before:
-            (self.folder / f"{self._count:02}-{step.name}.txt").write_text(self.show(after), encoding="utf-8")
+            write_text(self.folder / f"{self._count:02}-{step.name}.txt", self.show(after))
 
 
 @dataclass(eq=False)

@@ -22,13 +22,15 @@ class ModelSource:
     """A model to import.
 
     `model` is a file path, bytes, or a library object such as an `onnx.ModelProto`. `dims` fixes symbolic dimensions by name, or
-    bounds them inclusively. A frontend that reads further files must call `opened` with the path of each, relative to the model's
+    bounds them inclusively. `inputs` are names of values that the model initializes but lets a caller override, and that become
+    parameters. A frontend that reads further files must call `opened` with the path of each, relative to the model's
     folder: their contents are part of the key of cached packages.
     """
 
     model: Any
     dims: Mapping[str, int | tuple[int, int]]
     opened: Callable[[str], None] = lambda location: None
+    inputs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

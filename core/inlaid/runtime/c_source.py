@@ -74,8 +74,8 @@ class CSourceRuntime(HostRuntime):
         """Compile and load the region. Raises `Unsupported` if compiling or loading fails."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            (folder / "region.c").write_bytes(artifact.code)
             try:
+                (folder / "region.c").write_bytes(artifact.code)
                 link_shared(["region.c"], folder / "region.so", folder, FLAGS)
                 library = open_library(str(folder / "region.so"), (artifact.symbol,))
             except (CompileError, OSError, AttributeError) as error:

@@ -33,7 +33,8 @@ PARTS = "parts"
 MAX_RANK = 32
 """Greatest number of dimensions of a tensor, which every version of numpy supports."""
 
-_LIMIT = 1 << 62
+LARGEST_INTEGER = 1 << 62
+"""Greatest absolute value of an integer in a package."""
 _INSTRUCTIONS: dict[str, type] = {cls.__name__.lower(): cls for cls in (Invoke, Call, Branch, Loop, Move, Bind, Assert, Wait)}
 _BINARY: dict[str, tuple[type[arith.Expr], Callable[[Dim, Dim], arith.Expr]]] = {
     "add": (arith.Add, arith.add),
@@ -119,7 +120,7 @@ class _Encoder:
 
 def _limited(value: int) -> int:
     """Return an integer that decoding accepts. Raises `PackageError` for any other."""
-    if not -_LIMIT <= value <= _LIMIT:
+    if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
         raise PackageError(f"expected sizes and offsets of at most 2^62, got {value}", remedy="give smaller sizes")
     return value
 
@@ -154,7 +155,7 @@ def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, 
     return found
 
 
-def expect_int(data: Json, where: str, least: int = -_LIMIT, greatest: int = _LIMIT) -> int:
+def expect_int(data: Json, where: str, least: int = -LARGEST_INTEGER, greatest: int = LARGEST_INTEGER) -> int:
     """Check the type and range of an integer and return it. Raises `PackageError`."""
     value = expect(data, int, where)
     if not least <= value <= greatest:

@@ -72,12 +72,9 @@ class Kept:
     def save(self, path: Path) -> None:
         """Write the package to `path`, atomically. Raises as `write_package`."""
         check_output(path)
-        try:
-            with replacing(path) as file:
-                for start in range(0, len(self.content), _COPIED_BYTES):
-                    file.write(self.content[start : start + _COPIED_BYTES])
-        except OSError as error:
-            raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
+        with replacing(path) as file:
+            for start in range(0, len(self.content), _COPIED_BYTES):
+                file.write(self.content[start : start + _COPIED_BYTES])
 
 
 def recipe(

@@ -6,7 +6,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -101,6 +101,15 @@ class DeviceArray:
     def nbytes(self) -> int:
         """Size of the elements in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    def __copy__(self) -> DeviceArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> DeviceArray:
+        return self.copy()
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(f"{self!r} cannot be pickled: its memory belongs to this process", remedy="pickle the array of .numpy()")
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.dtype}[{', '.join(map(str, self.shape))}] on {self.memory.target}>"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from inlaid.artifact import Artifact, TensorSpec
 from inlaid.artifact.plan import Invoke, RegionInfo
-from inlaid.errors import InputError, PluginError, TargetError, Unsupported, suggestion
+from inlaid.errors import InputError, PackageError, PluginError, TargetError, Unsupported, suggestion
 from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.plugins.runtime_module import Loaded, RuntimeModule
@@ -19,7 +20,7 @@ from inlaid.runtime.arrays import fresh_copy, import_value, in_place, usable
 from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.executor import Executor
 from inlaid.runtime.invoked import LoadedRegion
-from inlaid.runtime.package import Package, read_package, write_package
+from inlaid.runtime.package import Package, encode_package, package_of, read_package, write_package
 from inlaid.runtime.shapes import picker
 from inlaid.runtime.verify import verify_program
 
@@ -39,6 +40,7 @@ class Executable:
         self, package: Package, *, registry: PluginRegistry | None = None, devices: Mapping[str, int] | None = None
     ) -> None:
         verify_program(package.program, package.artifacts, package.weights)
+        self._devices = dict(devices or {})
         self.package = package = _aligned(package)
         regions, memories = _load_regions(package, registry or default_registry(), devices or {})
         self._memories = memories
@@ -53,6 +55,16 @@ class Executable:
         self._output_names = tuple(spec.name for spec in self.outputs)
         self._element_types = tuple(map(_plain_element_type, self.inputs))
         self._donated = sorted(self._executor.plans["main"].donated)
+
+    def __copy__(self) -> Executable:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Executable:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the package, as in its file. It is loaded again for the same devices."""
+        return _restored, (encode_package(self.package), self._devices)
 
     def __repr__(self) -> str:
         sides = [", ".join(map(_describe, specs)) for specs in (self.inputs, self.outputs)]
@@ -156,7 +168,7 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the model as a package, for `inlaid.runtime.load`. Equal models give equal bytes. An existing file is replaced
-        atomically. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
+        atomically. Raises `OutputError`, and `InputError` for a path that is a folder or a device."""
         write_package(self.package, Path(path))
 
     def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:
@@ -279,17 +291,38 @@ class Executable:
         return InputError("; ".join(problems), remedy=f"the inputs are {listed}")
 
 
-def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
-    """Load a package (`.inlaid` file).
+def load(
+    package: str | PathLike[str] | bytes | bytearray | memoryview | IO[bytes],
+    expect_sha256: str | None = None,
+    devices: Mapping[str, int] | None = None,
+) -> Executable:
+    """Load a package (`.inlaid` file), given by its path, as bytes, or as a file object in binary mode, which is read to its end.
+    Weights are mapped from the file of a path, and otherwise copied.
 
     `expect_sha256` is the required SHA-256 of the file, in hexadecimal. `devices` gives device numbers by target kind, such as
     `{"cuda": 1}`, or by target if a package has several targets of one kind; default 0. A package contains native code: load only
     packages that you trust.
 
-    Raises `PackageError` for an invalid file, `TargetError` if a plugin is missing, and `Unsupported` if this machine cannot run
-    it.
+    Raises `PackageError` for an invalid file, `InputError` for another object, `TargetError` if a plugin is missing, and
+    `Unsupported` if this machine cannot run it.
     """
-    return Executable(read_package(Path(path), expect_sha256), devices=devices)
+    if isinstance(package, (str, PathLike)):
+        return Executable(read_package(Path(package), expect_sha256), devices=devices)
+    content: object = package
+    if hasattr(package, "read"):
+        try:
+            content = package.read()
+        except OSError as error:
+            raise PackageError(f"cannot read {package!r}: {error.strerror or error}") from error
+    if not isinstance(content, (bytes, bytearray, memoryview)):
+        what = f"a file object whose read() returns {type(content).__name__}" if content is not package else f"{package!r}"
+        raise InputError(f"expected a package, got {what}", remedy='give its path, its bytes or open(path, "rb")')
+    return Executable(package_of(memoryview(content).cast("B"), expect_sha256), devices=devices)
+
+
+def _restored(content: bytes, devices: Mapping[str, int]) -> Executable:
+    """Return a pickled executable."""
+    return Executable(package_of(content), devices=devices)
 
 
 def _aligned(package: Package) -> Package:

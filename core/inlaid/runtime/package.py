@@ -18,6 +18,7 @@ in a package runs unrestricted: load only packages that you trust, as for shared
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import mmap
@@ -138,8 +139,22 @@ class _Tensors:
 
 
 def write_package(package: Package, path: Path) -> None:
-    """Write a package to a file, atomically. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
+    """Write a package to a file, atomically. Raises `OutputError`, `InputError` for a path that is a folder or a device, and
+    `PackageError` for a manifest that is too large."""
     check_output(path)
+    with replacing(path) as file:
+        _write(package, file)
+
+
+def encode_package(package: Package) -> bytes:
+    """Return the content of a package's file. Raises `PackageError` for a manifest that is too large."""
+    file = io.BytesIO()
+    _write(package, file)
+    return file.getvalue()
+
+
+def _write(package: Package, file: IO[bytes]) -> None:
+    """Write the content of a package's file."""
     tensors = _Tensors()
     codes: dict[bytes, str] = {}
     infos = {info.symbol: info for info in package.program.regions}
@@ -155,18 +170,15 @@ def write_package(package: Package, path: Path) -> None:
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     if len(text) > _MAX_MANIFEST:
         raise PackageError(f"the manifest must have at most {_MAX_MANIFEST} bytes, got {len(text)}")
-    try:
-        with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(_member(_MANIFEST), text)
-            for content, name in codes.items():
-                archive.writestr(_member(name), content)
-            entry = _member(_WEIGHTS)
-            entry.file_size = tensors.size
-            _pad_to_page(entry, file.tell())
-            with archive.open(entry, "w") as member:
-                tensors.write(member)
-    except OSError as error:
-        raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_member(_MANIFEST), text)
+        for content, name in codes.items():
+            archive.writestr(_member(name), content)
+        entry = _member(_WEIGHTS)
+        entry.file_size = tensors.size
+        _pad_to_page(entry, file.tell())
+        with archive.open(entry, "w") as member:
+            tensors.write(member)
 
 
 def _region(artifact: Artifact, infos: Mapping[str, RegionInfo], codes: dict[bytes, str], tensors: _Tensors) -> dict[str, Json]:
@@ -237,14 +249,29 @@ def read_package(path: Path, expect_sha256: str | None = None) -> Package:
     try:
         with path.open("rb") as file:
             if expect_sha256 is not None:
-                actual = hashlib.file_digest(file, "sha256").hexdigest()
-                if actual != expect_sha256.lower():
-                    raise PackageError(f"{path}: expected SHA-256 {expect_sha256}, got {actual}")
+                _check_hash(path, hashlib.file_digest(file, "sha256").hexdigest(), expect_sha256)
             if os.fstat(file.fileno()).st_size < _LEAST_BYTES:
                 raise _damaged(path, "it is too short for a zip file")
             return decode_package(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise PackageError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def package_of(content: bytes | bytearray | memoryview, expect_sha256: str | None = None) -> Package:
+    """Return the package with the content of a file, which is copied. Raises as `read_package`."""
+    path = Path("<bytes>")
+    if expect_sha256 is not None:
+        _check_hash(path, hashlib.sha256(content).hexdigest(), expect_sha256)
+    if len(content) < _LEAST_BYTES:
+        raise _damaged(path, "it is too short for a zip file")
+    pages = mmap.mmap(-1, len(content))  # starts at a page, as a file, so that weights are aligned
+    pages[:] = content
+    return decode_package(path, pages)
+
+
+def _check_hash(path: Path, actual: str, expected: str) -> None:
+    if actual != expected.lower():
+        raise PackageError(f"{path}: expected SHA-256 {expected}, got {actual}")
 
 
 def decode_package(path: Path, content: mmap.mmap, verified: bool = False) -> Package:

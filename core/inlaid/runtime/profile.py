@@ -16,6 +16,7 @@ from inlaid.artifact import Artifact
 from inlaid.artifact.plan import RegionInfo
 from inlaid.errors import KernelFault
 from inlaid.plugins.runtime_module import KernelTime
+from inlaid.runtime.output import write_text
 from inlaid.runtime.sizes import known
 
 _SHOWN = 8
@@ -147,8 +148,8 @@ class Profile:
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
     def save_chrome_trace(self, path: str | Path) -> None:
-        """Write `chrome_trace` to a file."""
-        Path(path).write_text(self.chrome_trace(), encoding="utf-8")
+        """Write `chrome_trace` to a file. Raises `OutputError`."""
+        write_text(Path(path), self.chrome_trace())
 
 
 def _microseconds(seconds: float) -> float:

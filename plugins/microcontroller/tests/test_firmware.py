@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -103,6 +104,37 @@ def build(folder: Path, *flags: str) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return program
+
+
+def chosen() -> Module:
+    """Selections by heaps of one element and of several, and functions with bits of floats."""
+    x = var("x", TensorType((2, 9), "float32"))
+    best, places = ops.topk(x, k=1, axis=1)
+    return module([x], best, places, *ops.topk(ops.tanh(x), k=3, axis=1), ops.cast(ops.log(x), dtype="float16"))
+
+
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-O2")
+COMPILERS = {
+    "gcc": ("-std=c99", "-Wrestrict"),
+    "clang": ("-std=c99",),
+    "g++": ("-x", "c++", "-std=c++17", "-Wrestrict"),
+    "clang++": ("-x", "c++", "-std=c++17"),
+}
+"""Compilers and their flags. Hexadecimal floats need C++17."""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("make", [convolution, several, wide, nothing, no_number, repeated, chosen])
+def test_folders_compile_without_a_warning_as_c_and_as_cplusplus(make, compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}: apt-get install {compiler.replace('+', '')}")
+    export_folder(compile_module(make(), ["microcontroller"], keep=False).package, tmp_path, "net")
+    program = tmp_path / "program"
+    sources = sorted(map(str, tmp_path.glob("*.c")))
+    command = [compiler, *WARNINGS, *COMPILERS[compiler], f"-I{tmp_path}", *sources, "-x", "none", "-lm", "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert subprocess.run([program], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("make", [convolution, several, alike, wide, nothing, no_number, repeated])

@@ -48,3 +48,16 @@ def test_what_falls_is_greatest_at_the_least() -> None:
     low, high = limits(100 - K * 2, {K: (arith.ZERO, arith.wrap(N))}) or (None, None)
     assert low is not None
     assert (arith.simplify(low), high) == (arith.simplify(100 - N * 2), arith.wrap(100))
+
+
+def test_terms_that_share_a_variable() -> None:
+    """The last three of k columns, of n rows."""
+    columns = K - arith.maximum(K - 3, 0)
+    ranges = {K: (arith.ONE, arith.wrap(1024)), N: (arith.ONE, arith.wrap(8))}
+    assert limits(columns, ranges) == (arith.ONE, arith.wrap(3))
+    assert limits(arith.mul(N, columns), ranges) == (arith.ONE, arith.wrap(24))
+
+
+def test_a_product_of_both_signs_has_constant_limits() -> None:
+    ranges = {K: (arith.ZERO, arith.wrap(4)), N: (arith.ONE, arith.wrap(8))}
+    assert limits(arith.mul(K - 3, N), ranges) == (arith.wrap(-24), arith.wrap(8))

@@ -30,6 +30,7 @@ def test_the_page_lists_every_code() -> None:
         (errors.ModelImportError("x"), ExitCode.INPUT),
         (errors.PackageError("x"), ExitCode.INPUT),
         (errors.InputError("x"), ExitCode.INPUT),
+        (errors.OutputError("x"), ExitCode.INPUT),
         (errors.KernelFault("x"), ExitCode.INPUT),
         (FileNotFoundError("x"), ExitCode.INPUT),
         (errors.Unsupported("x"), ExitCode.UNSUPPORTED),

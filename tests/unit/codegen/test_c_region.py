@@ -211,15 +211,19 @@ def test_constants_are_exact():
     check(programs, [[elements("int8", 0)]] * len(programs))
 
 
+def no_variable(text: str) -> str:
+    raise AssertionError(f"expected a short expression, got a variable for {text}")
+
+
 def test_indices():
     i, n = arith.Var("i"), SizeVar("n")
     names = {i: "i", n: "n"}
-    text = index_text((i * 3 - 4) // n + arith.minimum(i % 5, n), names.get)
+    text = index_text((i * 3 - 4) // n + arith.minimum(i % 5, n), names.get, no_variable)
     assert text == "inlaid_floordiv(i * 3 - 4, n) + inlaid_min(inlaid_floormod(i, 5), n)"
     condition = arith.logical_and(arith.compare("<", i, n), arith.logical_not(arith.compare("==", i, 2)))
-    assert index_text(condition, names.get) in ("(i < n) && !(i == 2)", "(i < n) && (i != 2)")
+    assert index_text(condition, names.get, no_variable) in ("(i < n) && !(i == 2)", "(i < n) && (i != 2)")
     with pytest.raises(CompileError, match="is not in scope"):
-        index_text(arith.Var("j"), names.get)
+        index_text(arith.Var("j"), names.get, no_variable)
 
     x = te.placeholder((40,), "int64", "x")
     values = [i - 20 for i in range(40)]
@@ -228,6 +232,33 @@ def test_indices():
     assert [value // 7 * 100 + value % 7 for value in values] == interp.run(lower([body], [x], "f"), [np.zeros(40, np.int64)])[
         0
     ].tolist()
+
+
+@pytest.mark.parametrize("depth", [12, 60, 700])
+def test_common_parts_of_indices_have_variables(depth):
+    """As a tree, the expression of depth 60 has 2^60 nodes; that of depth 700 exceeds the recursion limit."""
+    n = SizeVar("n")
+    expr = arith.wrap(n)
+    for step in range(depth):
+        expr = arith.maximum(expr // 2, expr % (step + 3)) + 1
+    lines: list[str] = []
+
+    def assigned(text: str) -> str:
+        lines.append(text)
+        return f"v{len(lines) - 1}"
+
+    lines.append(index_text(expr, {n: "n"}.get, assigned))
+    assert len("".join(lines)) < 150 * depth
+    helpers = {
+        "inlaid_max": max,
+        "inlaid_floordiv": lambda a, b: a // b,
+        "inlaid_floormod": lambda a, b: a % b,
+    }
+    for size in (0, 1, 7, 1000):
+        values = {"n": size, **helpers}
+        for number, line in enumerate(lines):
+            values[f"v{number}"] = eval(line.replace(" / ", " // "), values)
+        assert values[f"v{len(lines) - 1}"] == arith.evaluate(expr, {n: size})
 
 
 @settings(deadline=None, max_examples=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -180,3 +181,15 @@ def test_the_sanitizer_sees_an_access_outside(tmp_path: Path) -> None:
     ran = run(built(region, tmp_path), [request(region, normal(2, 3, 3, 5), sizes, [18 * 18 * 4 - 4])])
     assert ran.returncode != 0
     assert b"AddressSanitizer" in ran.stderr
+
+
+@pytest.mark.parametrize(("compiler", "flags"), [("gcc", ("-std=c11", "-Wrestrict")), ("g++", ("-x", "c++", "-std=c++17"))])
+@pytest.mark.parametrize("name", CASES)
+def test_no_warning_as_c_and_as_cplusplus(name: str, compiler: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}: apt-get install {compiler}")
+    x = graph.var("x", TensorType((B, 3, H, W), "float32"))
+    (tmp_path / "region.c").write_bytes(region_in_c(lowered(CASES[name][0](x), x)))
+    command = [compiler, *flags, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-S", "-o", "region.s", "region.c"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

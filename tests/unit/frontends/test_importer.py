@@ -10,8 +10,9 @@ import onnx.parser
 import pytest
 from onnx import helper
 
+import inlaid
 from inlaid.arith import SizeVar
-from inlaid.errors import ModelImportError
+from inlaid.errors import InputError, ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.graph.interp import evaluate
@@ -47,6 +48,23 @@ def test_initialised_inputs_are_constants():
     module = load(model)
     assert [param.name for param in module.main.params] == ["x"]
     assert evaluate(module, {"x": np.float32([3, 4])}).tolist() == [3, 8]
+
+
+def test_initialized_inputs_that_the_caller_overrides():
+    text = "g (float[2] x, float[2] w = {1, 2}, float[2] v = {5, 6}) => (float[2] y) { z = Mul(x, w)  y = Add(z, v) }"
+    module = load(parse(text), inputs=["w"])
+    assert [param.name for param in module.main.params] == ["x", "w"]
+    assert evaluate(module, {"x": np.float32([3, 4]), "w": np.float32([10, 20])}).tolist() == [35, 86]
+    with pytest.raises(ModelImportError, match=r"no initializer 'u' that is also an input of the graph; it has v, w"):
+        load(parse(text), inputs=["u"])
+    with pytest.raises(ModelImportError, match=r"before IR version 4, but the model has version 3.*'w'; set ir_version to 4"):
+        load(parse(text, HEAD.replace("8", "3")), inputs=["w"])
+    alone = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }")
+    with pytest.raises(ModelImportError, match=r"no initializer 'w'.*; it has none"):
+        load(alone, inputs=["w"])
+    with pytest.raises(InputError, match=r"inputs must be a sequence of names, got 'w'; give \['w'\]"):
+        inlaid.load(parse(text), inputs="w")
+    assert [param.name for param in inlaid.load(parse(text), inputs=["v"]).main.params] == ["x", "v"]
 
 
 def test_named_and_unnamed_sizes():

@@ -526,3 +526,13 @@ def test_relations_of_computed_sizes(case) -> None:
         late = {size for size in arith.free_vars(constraint.condition) if ir.existential(size)}
         assert not late <= earlier and late <= earlier | set(region.calls[number].defines)
     check(case, lambda feeds: run(region, [feeds[param.name] for param in function.params])[0])
+
+
+@pytest.mark.parametrize("count", [1000, 5000])
+def test_bounds_that_are_integers(count: int) -> None:
+    """The number of nonzero elements is at most that of all, a bound that is no expression."""
+    x = ir.var("x", TensorType((count,), "bool"))
+    program = lowered(ir.function([x], ops.cast(ops.nonzero(x), dtype="int32")))
+    value = np.arange(count) % 3 == 0
+    (result,) = run(program, [value])
+    np.testing.assert_array_equal(result, [np.flatnonzero(value)])

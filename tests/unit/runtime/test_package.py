@@ -15,7 +15,7 @@ from tests.package_files import composed, described, joined, members_of, redescr
 
 from inlaid.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
 from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, Program
-from inlaid.errors import InlaidError, PackageError
+from inlaid.errors import InlaidError, OutputError, PackageError
 from inlaid.runtime import Executable, Package
 from inlaid.runtime import package as package_module
 from inlaid.runtime.codec import decode, encode
@@ -175,11 +175,11 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     path, model = saved
     before = path.read_bytes()
     monkeypatch.setattr(package_module._Tensors, "write", lambda self, file: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(PackageError, match=r"cannot write .*: No space left"):
+    with pytest.raises(OutputError, match=r"cannot write .*: No space left"):
         model.save(path)
     assert path.read_bytes() == before
     assert [item.name for item in path.parent.iterdir()] == ["model.inlaid"]
-    with pytest.raises(PackageError, match=r"cannot write .*: No such file"):
+    with pytest.raises(OutputError, match=r"cannot write .*: No such file.*; create the folder"):
         model.save(path.parent / "nowhere" / "model.inlaid")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inlaid import arith
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.build import Builder
@@ -91,3 +92,21 @@ def test_sums_are_as_large_as_their_loops_make_them():
     short = summing("int16", 100)
     adding = [stmt for stmt in ir.walk_stmts(short.body) if isinstance(stmt, ir.Store)][1]
     assert not Ranges(short).exact(adding.value)
+
+
+def test_comparisons_of_one_element_are_folded():
+    """Compilers warn about `x[0] < x[0]`, which index simplification makes of two elements whose indices are clamped."""
+    results = ("smaller", "not_smaller", "equal", "greatest", "nan")
+    x, y = ir.Buffer("x", (4,), dtype("int32")), ir.Buffer("y", (4,), dtype("float32"))
+    outputs = [ir.Buffer(name, (4,), dtype("int32" if name == "greatest" else "bool")) for name in results]
+    b = Builder()
+    with b.loop(4, "i") as i:
+        other = arith.minimum(i, 3)
+        compared = (x[i] < x[other], x[i] <= x[other], x[i].equal(x[other]), te.maximum(x[i], x[other]), y[i].equal(y[other]))
+        for output, value in zip(outputs, compared, strict=True):
+            b.store(output, (i,), value)
+    program = narrow(ir.LoopProgram("same", (x, y), tuple(outputs), b.finish()))
+    values = [stmt.value for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store)]
+    assert [value.value for value in values[:3] if isinstance(value, ir.Const)] == [False, True, True]
+    assert isinstance(values[3], ir.Load)
+    assert isinstance(values[4], ir.Binary)  # false for NaN

@@ -28,6 +28,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
+from inlaid.tensor.transform.flatten_nests import flatten_nests
 from inlaid.tensor.transform.legalise import legalise
 
 _WORD_BYTES = 4
@@ -50,8 +51,9 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     """Print a kernel. Its parameters are, in order: base pointer and byte offset of each buffer, scalars, sizes, and the report
     pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the language lacks."""
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
+    program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
-    program = legalise(expand_program(program), c_values.NATIVE, dialect.converted)
+    program = legalise(expand_program(flatten_nests(program)), c_values.NATIVE, dialect.converted)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
     program = dialect.with_waits(narrow(shuffled(program)))
     ranges = Ranges(program)

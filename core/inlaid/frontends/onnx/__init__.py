@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ def load(
     *,
     specialise: Mapping[str, np.ndarray[Any, Any]] | None = None,
     opened: Callable[[str], None] = lambda location: None,
+    inputs: Sequence[str] = (),
 ) -> Module:
     """Import a model given as a path, as bytes or as a parsed message.
 
@@ -40,6 +41,8 @@ def load(
         the model is called `<input>_<axis>`.
     specialise
         Values of inputs, which become constants instead of parameters.
+    inputs
+        Names of initializers that are also inputs of the graph, and become parameters instead of constants.
     opened
         Called with the path, relative to the model's folder, of each external data file that is read.
 
@@ -58,7 +61,8 @@ def load(
     if isinstance(given, (Path, bytes)):
         given, weights = proto.parse_model(_content(source), file)
     try:
-        return Importer(given, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}, weights).module()
+        external = ExternalData(folder, file, opened)
+        return Importer(given, external, CONVERTERS, dims or {}, specialise or {}, weights, frozenset(inputs)).module()
     except ModelImportError:
         raise
     except Exception as error:  # such as names that are not text: a damaged message can have anything anywhere

@@ -114,7 +114,8 @@ class FrameScope:
 
 @dataclass
 class Importer:
-    """The import of one model. `weights` are the raw data that the message lacks, by number of initializer of its graph."""
+    """The import of one model. `weights` are the raw data that the message lacks, by number of initializer of its graph.
+    `overridden` are the initializers that become parameters."""
 
     model: onnx.ModelProto
     external: ExternalData
@@ -122,6 +123,7 @@ class Importer:
     bounds: Mapping[str, DimBound]
     bound_inputs: Mapping[str, np.ndarray[Any, Any]]
     weights: Mapping[int, memoryview] = field(default_factory=dict)
+    overridden: frozenset[str] = frozenset()
     values: Values = field(default_factory=Values)
     carried: dict[tuple[str, ...], tuple[Type, ...]] = field(default_factory=dict)
     guesses: Guesses = field(default_factory=Guesses)
@@ -213,10 +215,12 @@ class Importer:
     def _graph_inputs(self, graph: onnx.GraphProto, frame: Frame) -> list[Var]:
         """Make parameters for the graph's inputs. An input with an initializer or bound by the caller becomes a constant."""
         initialised = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
+        self._check_overridden(initialised & {item.name for item in graph.input})
+        initialised -= self.overridden
         params = []
         seen = set()
         for item in graph.input:
-            if item.name in self.bound_inputs:
+            if item.name in self.bound_inputs and item.name not in initialised:
                 self._fix_sizes(item)
         for item in graph.input:
             if not item.name or item.name in seen:
@@ -247,6 +251,22 @@ class Importer:
             if not least <= size <= (size if greatest is None else greatest):
                 raise self._error(f"dimension {name!r} must be {least} to {greatest}, but input {item.name!r} is bound to {size}")
             self._sizes[name] = size
+
+    def _check_overridden(self, possible: set[str]) -> None:
+        """Raise `ModelImportError` if an initializer is to be a parameter, but is not one of the `possible` ones, which are inputs
+        of the graph, too. Before IR version 4, all initializers had to be inputs."""
+        for name in sorted(self.overridden):
+            if self.model.ir_version < 4:
+                raise ModelImportError(
+                    f"{self.file}: initializers are constants before IR version 4, but the model has version "
+                    f"{self.model.ir_version}, and inputs names {name!r}",
+                    remedy="set ir_version to 4 and list only such initializers as inputs of the graph",
+                )
+            if name not in possible:
+                raise ModelImportError(
+                    f"{self.file}: the model has no initializer {name!r} that is also an input of the graph",
+                    remedy=f"it has {', '.join(sorted(possible)) or 'none'}",
+                )
 
     def _binding(self, item: onnx.ValueInfoProto, span: Span) -> Expr:
         value = np.asarray(self.bound_inputs[item.name])
@@ -368,11 +388,16 @@ class Importer:
     def _body(self, graph: onnx.GraphProto, frame: Frame) -> tuple[list[Expr], Constraints]:
         """Import a graph whose inputs are in `frame` already. Returns the values of its outputs, and its constraints."""
         weights = self.weights if frame.parent is None else {}
+        overridden = self.overridden if frame.parent is None else frozenset()
         for number, tensor in enumerate(graph.initializer):
+            if tensor.name in overridden:
+                continue
             value = proto.array_of(tensor, self.external, weights.get(number))
             self._define(frame, tensor.name, self._constant(value, tensor.name))
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
+            if name in overridden:
+                continue
             self._define(frame, name, self._constant(proto.dense_of(sparse, self.external), name))
         for item in (*graph.value_info, *graph.output):
             if item.type.tensor_type.HasField("shape"):

@@ -160,19 +160,27 @@ def position(node: Node) -> Expr:
 
 def sigmoid_16(node: Node) -> Expr:
     """Compute the sigmoid of int16, with 15 fraction bits."""
-    value = position(node)
+    return ops.cast(table_sigmoid(position(node)), dtype="int16")
+
+
+def tanh_16(node: Node) -> Expr:
+    """Compute tanh of int16, with 15 fraction bits."""
+    return ops.cast(table_tanh(position(node)), dtype="int16")
+
+
+def table_sigmoid(value: Expr) -> Expr:
+    """Compute the sigmoid at positions in the table. Returns int32 with 15 fraction bits."""
     found = between_sigmoids(ops.abs(value), 9, 65534 << 9)
     half = number(1 << 9)
     mirrored = ops.sub(number((1 << 25) + (1 << 9) - 1), found)
     chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(found, half))
-    return ops.cast(ops.shift_right(chosen, number(10)), dtype="int16")
+    return ops.shift_right(chosen, number(10))
 
 
-def tanh_16(node: Node) -> Expr:
-    """Compute tanh of int16 as 2 sigmoid(2x) - 1, with 15 fraction bits."""
-    value = position(node)
+def table_tanh(value: Expr) -> Expr:
+    """Compute tanh as 2 sigmoid(2x) - 1 at positions in the table of sigmoids. Returns int32 with 15 fraction bits."""
     found = ops.sub(between_sigmoids(ops.abs(value), 8, 65535 << 8), number(1 << 23))
     half = number(1 << 7)
     mirrored = ops.sub(number((1 << 7) - 1), found)
     chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(found, half))
-    return ops.cast(ops.shift_right(chosen, number(8)), dtype="int16")
+    return ops.shift_right(chosen, number(8))

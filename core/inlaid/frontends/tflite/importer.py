@@ -14,8 +14,9 @@ from inlaid.frontends.dims import DimSpec, identifier
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.relations import Constraints, Relations
-from inlaid.frontends.tflite.model import Array, Graph, Operation, Tensor, read_model
-from inlaid.frontends.tflite.node import Converter, Node, Updated
+from inlaid.frontends.tflite.convert.spectrum import by_parts
+from inlaid.frontends.tflite.model import COMPLEX, Array, Graph, Operation, Tensor, read_model
+from inlaid.frontends.tflite.node import Converter, Node, Typed, Updated
 from inlaid.frontends.values import Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
 from inlaid.types import TensorType, from_numpy
@@ -88,6 +89,7 @@ class Importer:
         given = []
         for number, name in zip(graph.inputs, names, strict=True):
             tensor = graph.tensors[number]
+            self._check_real(tensor, "input")
             given.append(var(name, TensorType(self._shape(name, tensor, sizes), tensor.dtype)))
             self._params[name] = given[-1]
             self._values.add_input(given[-1])
@@ -98,12 +100,21 @@ class Importer:
                     f"{self.file}: the model has no dynamic size {name!r}", remedy=f"its dynamic sizes are: {known}"
                 )
         results, constraints = self._scope(lambda: (*self._run(0, given), *(self._current[key] for key in self._kept)))
+        for number in graph.outputs:
+            self._check_real(graph.tensors[number], "output")
         names = [graph.tensors[number].name for number in graph.outputs]
         kept = list(self._kept.values())
         attrs = [("outputs", json.dumps(_distinct([*names, *kept])))]
         params = [*given, *(self._params[name] for name in kept)]
         body = results[0] if len(results) == 1 else tuple_(results)
         return function(params, body, tuple(attrs), constraints=constraints)
+
+    def _check_real(self, tensor: Tensor, side: str) -> None:
+        if tensor.is_complex:
+            raise ModelImportError(
+                f"{self.file}: the {side} {tensor.name} of the model is {COMPLEX}, which only values inside of it may be",
+                remedy=f"make the real and the imaginary part two {side}s",
+            )
 
     def _shape(self, name: str, tensor: Tensor, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
         """Return the shape of an input. A dynamic size has the value in the file unless the caller sets it."""
@@ -142,7 +153,8 @@ class Importer:
         """Return the value of a tensor that the operator at `span` reads."""
         if index not in values:
             tensor = graph.tensors[index]
-            data = np.empty(tensor.shape, tensor.dtype.numpy) if 0 in tensor.shape else tensor.data
+            shape = (*tensor.shape, 2) if tensor.is_complex else tensor.shape
+            data = np.empty(shape, tensor.dtype.numpy) if 0 in shape else tensor.data
             if data is None:
                 raise ModelImportError(f"no previous operator computes its input {tensor.name}", node=str(span))
             values[index] = constant(data)
@@ -159,6 +171,7 @@ class Importer:
             if tensor is not None and given not in values and tensor.data is None and tensor.variable:
                 if self._depth > 1:
                     raise ModelImportError(f"{tensor.name} is a state of a called graph, which is not supported", node=str(span))
+                self._check_real(tensor, "state")
                 values[given] = self._state(f"tensor {given}", tensor.name, _zeros(tensor))
         inputs = tuple(self._value(graph, values, given, span) if given >= 0 else None for given in operation.inputs)
         tensors = tuple(
@@ -188,7 +201,7 @@ class Importer:
             raise node.error(f"{node.name} is not supported: docs/tflite.md lists the supported operators and replacements")
         try:
             with np.errstate(all="ignore"):  # scales may be invalid
-                found = converter(node)
+                found = by_parts(converter, node) if node.is_complex and not isinstance(converter, Typed) else converter(node)
         except ModelImportError:
             raise
         except (InlaidError, ValueError, ArithmeticError, MemoryError) as error:

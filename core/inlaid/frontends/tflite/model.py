@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.errors import ModelImportError
+from inlaid.frontends.tflite.sparsity import Level, dense, element_count
 from inlaid.records import dataclass, replace
 from inlaid.types import DType, TensorType, Type, dtype
 
@@ -28,6 +29,7 @@ ELEMENTS = {
     4: "int64",
     6: "bool",
     7: "int16",
+    8: "float32",  # complex: see `Tensor.is_complex`
     9: "int8",
     10: "float64",
     13: "int32",  # a variable: its handle
@@ -38,10 +40,14 @@ ELEMENTS = {
     18: "bfloat16",
 }
 """Dtypes by their number in the schema."""
+COMPLEX_NUMBER, COMPLEX = 8, "complex64"
+"""Complex elements: their number and name in the schema."""
 LARGEST = 1 << 31
 """Maximum size of a tensor in bytes, as in LiteRT."""
 MOST_AXES = 32
 """Maximum rank of a tensor. LiteRT's kernels support at most 8."""
+DENSE = 1024
+"""Maximum ratio of the elements of all sparse tensors to the bytes of the file."""
 SHARED = 8
 """Maximum ratio of the total length of all lists to the size of the file."""
 
@@ -70,6 +76,9 @@ class Tensor:
         Whether an empty shape means a scalar. If False, an empty shape means an unknown rank.
     variable
         Whether the tensor keeps its value between runs.
+    is_complex
+        Whether the elements are complex64. The values, but not `shape`, then have a trailing axis of 2, the real and the imaginary
+        part.
     """
 
     name: str
@@ -80,10 +89,18 @@ class Tensor:
     open: tuple[int, ...] = ()
     ranked: bool = False
     variable: bool = False
+    is_complex: bool = False
+
+    @property
+    def element(self) -> str:
+        """Name of the element type, as in the schema."""
+        return COMPLEX if self.is_complex else self.dtype.name
 
     def of(self, type_: Type) -> Tensor:
         """Return the tensor with the shape of `type_`, the type of its value."""
-        return replace(self, shape=type_.shape) if isinstance(type_, TensorType) else self
+        if not isinstance(type_, TensorType):
+            return self
+        return replace(self, shape=type_.shape[:-1] if self.is_complex else type_.shape)
 
     def left_open(self) -> Tensor:
         """Return the tensor with -1 for dynamic sizes."""
@@ -93,10 +110,13 @@ class Tensor:
         """Test whether a type matches the tensor."""
         if not isinstance(type_, TensorType) or type_.dtype is not self.dtype:
             return False
+        if self.is_complex and type_.shape[-1:] != (2,):
+            return False
         if not self.shape and not self.ranked:
             return True
-        pairs = enumerate(zip(self.shape, type_.shape, strict=False))
-        return type_.rank == len(self.shape) and all(
+        shape = type_.shape[:-1] if self.is_complex else type_.shape
+        pairs = enumerate(zip(self.shape, shape, strict=False))
+        return len(shape) == len(self.shape) and all(
             axis in self.open or not isinstance(found, int) or found == dim for axis, (dim, found) in pairs
         )
 
@@ -151,7 +171,7 @@ class _Reader:
         import tflite
 
         self.data = data
-        self.walked = 0
+        self.walked = self.dense = 0
         self.schema: Any = tflite
         self.model = tflite.Model.GetRootAs(data, 0)
         self.operators = {number: name for name, number in vars(tflite.BuiltinOperator).items() if isinstance(number, int)}
@@ -229,8 +249,8 @@ class _Reader:
             raise ModelImportError(f"tensor {name} must have at most {MOST_AXES} axes, got {len(shape)}")
         if any(dim < 0 for dim in shape):
             raise ModelImportError(f"tensor {name} must have a known shape, got {shape}")
-        element = dtype(of)
-        size = element.bytes
+        element, is_complex = dtype(of), tensor.Type() == COMPLEX_NUMBER
+        size = element.bytes * (1 + is_complex)
         for dim in shape:
             size *= dim
         if size > LARGEST:
@@ -240,11 +260,12 @@ class _Reader:
             name,
             shape,
             element,
-            self._data(tensor, name, shape, element),
+            self._data(tensor, name, (*shape, 2) if is_complex else shape, element),
             self._quantisation(tensor, name, len(shape), element),
             tuple(axis for axis, dim in enumerate(signature) if dim < 0 and len(signature) == len(shape)),
             bool(tensor.HasRank()),
             bool(tensor.IsVariable()),
+            is_complex,
         )
 
     def _data(self, tensor: Any, name: str, shape: tuple[int, ...], element: DType) -> Array | None:
@@ -255,7 +276,7 @@ class _Reader:
         if raw is None:
             return None
         if tensor.Sparsity() is not None:
-            raise ModelImportError(f"the sparse tensor {name} is not supported: convert the model without sparsity")
+            return self._dense(tensor.Sparsity(), raw, name, shape, element)
         packed = element.bits < 8 and element.kind != "bool"
         count = math.prod(shape)
         if len(raw) != (-(-count // 2) if packed else count * element.bytes):
@@ -267,6 +288,38 @@ class _Reader:
             self._count(len(raw))  # the data is copied, so that overlapping buffers add up
             raw = raw.copy()
         return raw.view(element.numpy).reshape(shape)
+
+    def _dense(self, sparsity: Any, raw: Array, name: str, shape: tuple[int, ...], element: DType) -> Array:
+        """Return the dense value of a sparse tensor."""
+        if element.bits < 8 or len(raw) % element.bytes:
+            raise ValueError(
+                f"the sparse tensor {name} must have whole elements of at least 8 bits, got {len(raw)} bytes of {element}"
+            )
+        self.dense += element_count(shape, DENSE * len(self.data) - self.dense)
+        order = self._numbers(sparsity.TraversalOrderLength(), sparsity.TraversalOrder)
+        blocked = self._numbers(sparsity.BlockMapLength(), sparsity.BlockMap)
+        levels = [self._level(sparsity.DimMetadata(number)) for number in range(self._count(sparsity.DimMetadataLength()))]
+        self._count(len(raw))
+        return dense(raw.copy().view(element.numpy), shape, order, blocked, levels)
+
+    def _level(self, level: Any) -> Level:
+        if level.Format() == self.schema.DimensionType.DENSE:
+            return Level(int(level.DenseSize()))
+        segments = self._integers(level.ArraySegmentsType(), level.ArraySegments())
+        return Level(0, segments, self._integers(level.ArrayIndicesType(), level.ArrayIndices()))
+
+    def _integers(self, kind: int, table: Any) -> Array:
+        """Return a list of integers of one of several sizes."""
+        vectors = {1: self.schema.Int32Vector, 2: self.schema.Uint16Vector, 3: self.schema.Uint8Vector}
+        if table is None or kind not in vectors:
+            raise ValueError(
+                f"a compressed level of a sparse tensor must have lists of integers, found number {kind} of the schema"
+            )
+        vector = vectors[kind]()
+        vector.Init(table.Bytes, table.Pos)
+        if not self._count(vector.ValuesLength()):
+            return np.zeros(0, np.int64)
+        return np.asarray(vector.ValuesAsNumpy(), np.int64)
 
     def _buffer(self, index: int) -> Array | None:
         """Return the bytes of a buffer as a view of the file; None if it is empty. Large files have the data at the end."""
@@ -289,6 +342,8 @@ class _Reader:
         given = self._count(found.ZeroPointLength()) > 0
         points = np.array(found.ZeroPointAsNumpy(), np.int64) if given else np.zeros(len(scale), np.int64)
         axis = found.QuantizedDimension()
+        if len(scale) == 1 or rank == 1:
+            axis = 0  # the only one; converters copy that of the weights to a bias
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
             raise ValueError(f"tensor {name} must have finite scales >= 0, as many zero points, and a valid axis")
         if element.kind in ("int", "uint") and not np.all((points >= element.limits[0]) & (points <= element.limits[1])):

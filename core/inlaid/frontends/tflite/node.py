@@ -128,6 +128,11 @@ class Node:
         """Tensor of the first output."""
         return self.results[0]
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether an input is complex."""
+        return any(tensor is not None and tensor.is_complex for tensor in self.tensors)
+
     def scales(self, tensor: Tensor) -> Quantisation:
         """Return the quantisation of an integer tensor. Raises `ModelImportError` if it has none."""
         if tensor.quantisation is None:
@@ -236,7 +241,7 @@ class Typed:
     index: int = 0
 
     def __call__(self, node: Node) -> Expr | tuple[Expr, ...] | Updated:
-        of = node.tensor(self.index).dtype.name
+        of = node.tensor(self.index).element
         if of not in self.dtypes:
             raise node.error(f"input {self.index} must be {' or '.join(self.dtypes)}, got {of}: convert the model accordingly")
         return self.convert(node)

@@ -245,6 +245,16 @@ class _Narrower(Rewriter):
         return None
 
     def _binary(self, node: ir.Binary) -> ir.Expr | None:
+        if node.op in ("and", "or") and node.dtype.kind == "bool":
+            return self._logical(node)
+        if self._same(node.a, node.b):
+            match node.op:
+                case "lt":
+                    return ir.const(False, node.dtype)
+                case "min" | "max":
+                    return node.a
+                case "le" | "eq" | "ne" if not node.a.dtype.is_float:  # a NaN differs from itself
+                    return ir.const(node.op != "ne", node.dtype)
         a, b = self._ranges.of(node.a), self._ranges.of(node.b)
         if a is None or b is None:
             return None
@@ -268,6 +278,22 @@ class _Narrower(Rewriter):
             case "le" if a[1] <= b[0] or a[0] > b[1]:
                 return ir.const(a[1] <= b[0], node.dtype)
         return None
+
+    def _logical(self, node: ir.Binary) -> ir.Expr | None:
+        """Fold a conjunction or disjunction with a constant."""
+        for side, other in ((node.a, node.b), (node.b, node.a)):
+            if isinstance(side, ir.Const):
+                return other if bool(side.value) == (node.op == "and") else side
+        return None
+
+    def _same(self, a: ir.Expr, b: ir.Expr) -> bool:
+        """Test whether two operands of an operation are one value, or loads of one element."""
+        if a is b:
+            return True
+        if not isinstance(a, ir.Load) or not isinstance(b, ir.Load) or a.buffer is not b.buffer:
+            return False
+        equal = self._ranges.indices.equal
+        return all(equal(one, other) for one, other in zip(a.indices, b.indices, strict=True))
 
     def _in_int32(self, expr: ir.Expr) -> ir.Expr | None:
         """Rewrite a 64-bit value to be computed in int32; None if its range exceeds int32."""

@@ -102,6 +102,11 @@ def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer, uses: Uses) -> bool:
     return False
 
 
+def shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
+    """Allocate a buffer around a statement, with the size of the part that the statement accesses."""
+    return _shrunk(buffer, body, Uses())
+
+
 def _shrunk(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
     read, written = uses.boxes(body, buffer)
     boxes = (*written, *read)

@@ -44,6 +44,10 @@ class Rewriter:
         done = self._indices.get(index)
         if done is not None:
             return index if done == index else done
+        if arith.levels(index) > arith.LEVELS:
+            for node in arith.post_order(index, below=self._new_operands):
+                if node is not index:
+                    self._indices.setdefault(node, self.index(node))
         new = index
         if isinstance(index, (arith.Var, arith.SizeVar)):
             new = self._variables.get(index, index)
@@ -58,6 +62,10 @@ class Rewriter:
                 new = index.rebuild(operands)
         self._indices[index] = new
         return new
+
+    def _new_operands(self, index: arith.Expr) -> tuple[arith.Expr, ...]:
+        """Return the operands of an integer expression that are not rebuilt yet."""
+        return tuple(operand for operand in index.operands if operand not in self._indices)
 
     def expr(self, expr: ir.Expr) -> ir.Expr:
         """Rebuild a value expression."""

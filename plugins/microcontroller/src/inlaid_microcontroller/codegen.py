@@ -5,22 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from inlaid import arith
 from inlaid.artifact import Artifact
-from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_indices import HELPERS, helpers
-from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared
+from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared, stored_type
 from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
-from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionLoop, RegionProgram
 from inlaid.tensor.transform.generalise import generalise
-from inlaid.tensor.transform.legalise import carrier
-from inlaid.types import DType
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
+from inlaid_microcontroller.loops import looped
 from inlaid_microcontroller.naming import kernel as kernel_name
 from inlaid_microcontroller.narrow import narrow_constants
 from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
@@ -33,7 +34,11 @@ MOST_NUMBERS = 4
 """Layers that differ only in integers share a kernel with integer parameters if it needs at most this many. An addition with 11
 integer parameters is 11 to 14% slower on Cortex-M4 and M3 than with constants. Products and convolutions with up to 3 are at most
 0.2% slower."""
-_MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
+_USES = {
+    "math.h": re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)"),
+    "string.h": re.compile(r"\bmemcpy\("),
+}
+"""Uses of headers in the text of kernels."""
 
 
 class MicrocontrollerCodegen(Codegen):
@@ -42,8 +47,16 @@ class MicrocontrollerCodegen(Codegen):
     def __init__(self, options: MicrocontrollerOptions) -> None:
         self.options = options
 
-    def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
+    def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes. Raises `Unsupported` for symbolic sizes."""
+        region = unit.body if isinstance(unit, RegionLoop) else unit
+        code, constants = self._unit(region, context)
+        code = looped(unit, code) if isinstance(unit, RegionLoop) else code
+        size = workspace(code.arena, code.fast)
+        return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, constants, {"": size})
+
+    def _unit(self, unit: RegionProgram, context: CompileContext) -> tuple[Unit, Mapping[str, np.ndarray[Any, Any]]]:
+        """Compile the calls of a region. Returns the unit and the constants. Raises `Unsupported` for symbolic sizes."""
         if unit.signature.dims:
             nodes = [node for call in unit.calls for node in call.nodes]
             raise Unsupported(
@@ -83,18 +96,10 @@ class MicrocontrollerCodegen(Codegen):
             tuple(map(_buffer, unit.buffers)),
             unit.workspace,
             unit.fast,
-            (*(("math.h",) if _MATH.search(text) else ()), *headers),
+            tuple(dict.fromkeys((*(header for header, use in _USES.items() if use.search(text)), *headers))),
             helpers(text, INDEX) + functions,
         )
-        return Artifact(
-            unit.name,
-            FORMAT,
-            FORMAT_VERSION,
-            code.encode(),
-            unit.signature,
-            unit.constants,
-            {"": workspace(unit.workspace, unit.fast)},
-        )
+        return code, unit.constants
 
     def _kernel(
         self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: set[str]
@@ -165,10 +170,5 @@ def _bytes(buffer: RegionBuffer) -> int:
 def _buffer(buffer: RegionBuffer) -> Buffer:
     size = _bytes(buffer)
     assert isinstance(buffer.offset, int)
-    kind = element_type(buffer.dtype)
+    kind = stored_type(buffer.dtype)
     return Buffer(buffer.name, buffer.storage, buffer.index, buffer.offset, kind, size // buffer.dtype.bytes, size, buffer.fast)
-
-
-def element_type(of: DType) -> str:
-    """Return the C type that stores an element type. Types that C lacks are stored as integers of equal width."""
-    return C_TYPES[of.name if of.name in C_TYPES else carrier(of).name]

@@ -108,8 +108,7 @@ def copy_to_output(graph: Plan, move: Move, number: int, weights: Mapping[str, A
     value = graph.values[move.source]
     spec = TensorSpec("x", value.shape, value.dtype)
     own = {"x": weights[value.name]} if value.storage == "constant" else {}
-    body = "    (void)inputs, (void)constants, (void)dims, (void)workspace, (void)context;\n"
-    body += f"    memcpy(outputs[0], {'constants' if own else 'inputs'}[0], {_bytes(value)});"
+    body = f"    memcpy(outputs[0], {'constants' if own else 'inputs'}[0], {_bytes(value)});"
     call = Invoke(f"copy{number}", () if own else (move.source,), (move.target,))
     signature = Signature(() if own else (spec,), (spec,))
     code = region_source(call.symbol, body, "#include <string.h>\n")
@@ -142,7 +141,7 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     if source.unit.fast:
         what = "one region, whose outputs are distinct and neither inputs nor constants"
         raise Unsupported(f"a model with option fast must have {what}", remedy="remove the option fast")
-    lines = [f"struct {title} *const state = (void *)room;"]
+    lines = [f"struct {title} *const state = (struct {title} *)(void *)room;"]
     lines += [f"memcpy({port.address}, x{index}, {port.bytes});" for index, port in enumerate(source.inputs)]
     run = f"{title}_run(state)"
     lines.append(f"if ({run}) return 1;" if source.checks else f"{run};")
@@ -166,7 +165,7 @@ def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part
         f"{PREFIX}context context = {{{{0}}, 0, 0, 0, {{0}}}};",
         f"return {title}(xs, ys, cs, 0, room, &context) != 0;",
     ]
-    declared = f"int32_t {title}({REGION_PARAMETERS});\n"
+    declared = f'#ifdef __cplusplus\nextern "C"\n#endif\nint32_t {title}({REGION_PARAMETERS});\n'
     before = f"#ifndef {PREFIX}CONTEXT\n#define {PREFIX}CONTEXT\n{REGION_PRELUDE}#endif\n{declared}"
     code = re.sub(rf"\b{artifact.symbol}\b", title, artifact.code.decode())
     room = -(-max(_static(artifact.workspace.get("", 0)), 1) // ALIGNED) * ALIGNED

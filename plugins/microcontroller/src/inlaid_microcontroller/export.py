@@ -15,7 +15,7 @@ from inlaid.artifact.plan import Invoke, Move, Plan
 from inlaid.errors import InputError, KernelFault, Unsupported
 from inlaid.plugins import Exported
 from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import check_output
+from inlaid.runtime.output import check_output, write_files
 from inlaid.runtime.package import Package
 from inlaid_microcontroller import naming, templates
 from inlaid_microcontroller.compose import Composed, compose, copy_to_output
@@ -57,8 +57,7 @@ class FirmwareExporter:
         }
         for file in texts:
             _check_ours(folder / file)
-        for file, text in texts.items():
-            (folder / file).write_text(templates.signed(file, text), "utf-8")
+        write_files({folder / file: [templates.signed(file, text).encode()] for file, text in texts.items()})
         fast = f" and {manifest['fast_arena_bytes']} in fast memory" if source.unit.fast else ""
         about = "" if manifest["stack_is"] == "bound" else "about "
         size = manifest["flash"]["code"]
@@ -149,13 +148,14 @@ def describe(
     for each in (source, *model.parts):
         for call in each.unit.calls:
             kernel = each.unit.kernels[call.kernel]
+            rounds = max(each.unit.loop.rounds, 1) if each.unit.loop is not None else 1
             kernels.append(
                 {
                     "function": f"{each.name}_{kernel.name}",
                     "nodes": list(call.nodes),
-                    "multiplications": kernel.multiplications,
-                    "loads": kernel.loads,
-                    "stores": kernel.stores,
+                    "multiplications": kernel.multiplications * rounds,
+                    "loads": kernel.loads * rounds,
+                    "stores": kernel.stores * rounds,
                 }
             )
         for number, name in each.weights.items():

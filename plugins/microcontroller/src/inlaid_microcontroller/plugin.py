@@ -27,6 +27,7 @@ def _capabilities(options: MicrocontrollerOptions) -> Capabilities:
         dtypes=DTYPES,
         dynamic_dims=False,
         branches=True,
+        control_flow=True,
         peak=2 * speed,
         bandwidth=4 * speed,
         memory=StaticMemory(fast=options.fast),

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from inlaid.artifact import Signature, TensorSpec
-from inlaid.codegen.c import spread
+from inlaid.codegen.c import cplusplus, spread
 from inlaid.names import unique
 from inlaid.types import from_numpy
 from inlaid_microcontroller.naming import identifier, label
-from inlaid_microcontroller.unit import PREFIX, Buffer, Unit
+from inlaid_microcontroller.unit import PREFIX, Buffer, Copy, Loop, Unit
 
 Array = np.ndarray[Any, Any]
 WIDTH = 120
@@ -64,15 +64,19 @@ class ModelSource:
     ) -> None:
         self.name = name
         self.unit = unit
-        taken: set[str] = set()
-        self.inputs = tuple(self._port(taken, "input", *item) for item in enumerate(zip(inputs, signature.inputs, strict=True)))
-        self.outputs = tuple(self._port(taken, "output", *item) for item in enumerate(zip(outputs, signature.outputs, strict=True)))
+        self.inputs, self.outputs = (
+            tuple(self._port(taken, storage, *item) for item in enumerate(zip(titles, specs, strict=True)))
+            for taken, storage, titles, specs in (
+                (set[str](), "input", inputs, signature.inputs),
+                (set[str](), "output", outputs, signature.outputs),
+            )
+        )
         accessors = {f"{kind}_{port.name}" for kind, ports in (("input", self.inputs), ("output", self.outputs)) for port in ports}
         self.weights = _weight_names(unit, list(constants.values()), accessors)
         self.arrays = list(constants.values())
         used = [unit.buffers[number] for call in unit.calls for number in call.buffers]
         self.kinds = {buffer.index: buffer.kind for buffer in reversed(used) if buffer.storage == "constant"}
-        self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls)
+        self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls) or (unit.loop is not None and unit.loop.fails)
 
     def _port(self, taken: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
         title, spec = what
@@ -175,12 +179,13 @@ struct {name} {{
         needed = self.prefixed(self.unit.functions)
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
+        calls_ = calls_ if self.unit.loop is None else self._rounds(self.unit.loop, calls_)
         arena = "    uint8_t *const arena = state->memory.arena;\n" if "(arena + " in calls_ else ""
         arena += "    uint8_t *const fast = state->fast->memory.arena;\n" if "(fast + " in calls_ else ""
         arena = arena or "    (void)state;\n"
         return f"""#include "{self.name}.h"
 #include "{self.name}_weights.h"
-{headers}
+{headers}{cplusplus(text + needed)}
 /* Kernels reuse memory for elements of other types, so compilers must not inline and reorder them. */
 #if defined(__GNUC__)
 #define {self.guard}_NOINLINE __attribute__((noinline))
@@ -204,10 +209,43 @@ struct {name} {{
         before, after = (f"{when}if (", ") return 1;\n") if kernel.checks else (when, ";\n")
         return spread(f"    {before}{self.name}_{kernel.name}", args, after, WIDTH)
 
-    def _argument(self, buffer: Buffer, kind: str = "void") -> str:
+    def _rounds(self, loop: Loop, calls: str) -> str:
+        """Print the rounds of a loop around the calls of one round."""
+
+        def buffer(number: int, kind: str = "") -> str:
+            return self._argument(self.unit.buffers[number], kind)
+
+        def copy(item: Copy) -> str:
+            source, target = (
+                f"{buffer(number, 'uint8_t')}{f' + round * {step}' if step else ''}"
+                for number, step in ((item.source, item.source_step), (item.target, item.target_step))
+            )
+            return f"memcpy({target}, {source}, {item.bytes});\n" if item.bytes else ""
+
+        head = "".join(f"    {copy(item)}" for item in loop.first)
+        limits = [f"round < {loop.rounds}"] if loop.rounds >= 0 else []
+        if loop.trips >= 0:
+            head += f"    const int64_t trips = *{buffer(loop.trips)};\n"
+            limits.append("round < trips")
+        if loop.condition >= 0 or loop.going >= 0:
+            head += f"    uint8_t going = {f'*{buffer(loop.condition)}' if loop.condition >= 0 else '1'};\n"
+            limits.append("going")
+        kind = "int64_t" if loop.trips >= 0 or loop.rounds < 0 else "int32_t"
+        number = self.unit.buffers[loop.number]
+        inside = f"    *{self._argument(number)} = round;\n" if any(loop.number in call.buffers for call in self.unit.calls) else ""
+        inside += "".join(f"    {copy(item)}" for item in loop.before) + calls + "".join(f"    {copy(item)}" for item in loop.after)
+        inside += f"    going = *{buffer(loop.going)};\n" if loop.going >= 0 else ""
+        indented = "".join(f"    {line}\n" for line in inside.splitlines())
+        declared = f"    {kind} round = 0;\n    for (; {' && '.join(limits)}; round++) {{\n{indented}    }}\n"
+        return f"{head}{declared}" + (f"    if (round != {loop.rounds}) return 1;\n" if loop.fails else "")
+
+    def _argument(self, buffer: Buffer, kind: str = "") -> str:
         if buffer.storage == "constant":
             return f"{self.name}_{self.weights[buffer.index]}"
-        return f"({kind} *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+        kind = kind or buffer.kind
+        place = f"({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+        # By way of void, since the arena has the alignment of all types.
+        return f"({kind} *){place}" if kind in ("uint8_t", "int8_t") else f"({kind} *)(void *){place}"
 
     def weights_header(self) -> str:
         """Print the declarations of the weights."""
@@ -215,7 +253,8 @@ struct {name} {{
             f"extern const {self.kinds[n]} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
             for n, array in enumerate(self.arrays)
         )
-        return f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n{lines}#endif\n"
+        head = f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n"
+        return f'{head}#ifdef __cplusplus\nextern "C" {{\n#endif\n{lines}#ifdef __cplusplus\n}}\n#endif\n#endif\n'
 
     def weights_source(self) -> str:
         """Print the definitions of the weights."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inlaid.cache import caches, digest
+from inlaid.runtime.output import write_files
 from inlaid_microcontroller.boards import ARM, board_for
 from inlaid_microcontroller.options import CPUS
 
@@ -56,8 +57,7 @@ def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
 
 def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry: str, room: tuple[tuple[str, int], ...]) -> bytes:
     """Return the code size, and the stack size if known, as text. Returns no text if the compiler rejects a file."""
-    for name, text in files.items():
-        (folder / name).write_text(text)
+    write_files({folder / name: [text.encode()] for name, text in files.items()})
     sources = sorted(name for name in files if name.endswith(".c"))
     objects = [f"{name}.o" for name in sources]
     size = command[0].removesuffix("gcc") + "size"

@@ -58,9 +58,50 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A copy between buffers, by number. bytes: size of the copied part. source_step, target_step: bytes by which the part of the
+    source or target moves in each round of a loop."""
+
+    source: int
+    target: int
+    bytes: int
+    source_step: int = 0
+    target_step: int = 0
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How often the calls of a region run, and what is copied. rounds: greatest number of rounds, -1 if unlimited. trips: int64
+    buffer that limits the rounds further, -1 if none. condition: bool buffer, whether the first round runs, -1 if it does.
+    number: int64 buffer that receives the number of each round. going: bool buffer that a round writes, whether another one
+    follows, -1 if it does. exact: whether fewer rounds than `rounds` are an error. first: copies before the loop. before, after:
+    copies before and after the calls of each round."""
+
+    rounds: int
+    trips: int
+    condition: int
+    number: int
+    going: int
+    exact: bool
+    first: tuple[Copy, ...]
+    before: tuple[Copy, ...]
+    after: tuple[Copy, ...]
+
+    @property
+    def fails(self) -> bool:
+        """Whether the loop may have fewer rounds than its stacked outputs have rows, which is an error."""
+        return self.exact and (self.trips >= 0 or self.condition >= 0 or self.going >= 0)
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """All copies."""
+        return (*self.first, *self.before, *self.after)
+
+
+@dataclass(frozen=True)
 class Unit:
     """A region. arena, fast: bytes of the arena and of the fast arena. headers: headers that kernels include. functions: text of
-    functions that kernels call."""
+    functions that kernels call. loop: None if the calls run once."""
 
     cpu: str
     kernels: tuple[Kernel, ...]
@@ -70,6 +111,7 @@ class Unit:
     fast: int
     headers: tuple[str, ...]
     functions: str
+    loop: Loop | None = None
 
     def encode(self) -> bytes:
         """Encode as an artifact's code. Equal units give equal bytes."""
@@ -109,11 +151,14 @@ def decode(code: bytes) -> Unit:
             int(found["fast"]),
             tuple(map(str, found["headers"])),
             str(found["functions"]),
+            None if found["loop"] is None else _loop(found["loop"]),
         )
         for call in unit.calls:
             buffers = (*call.buffers, *(number for number, _ in call.predicates))
             if not 0 <= call.kernel < len(unit.kernels) or not all(0 <= number < len(unit.buffers) for number in buffers):
                 raise ValueError("expected calls of existing kernels and buffers, found a number out of range")
+        if unit.loop is not None:
+            _check_loop(unit, unit.loop)
         for buffer in unit.buffers:
             inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= (unit.fast if buffer.fast else unit.arena)
             if buffer.storage != "constant" and not inside:
@@ -121,3 +166,23 @@ def decode(code: bytes) -> Unit:
     except (KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"malformed model: {error}") from error
     return unit
+
+
+def _loop(found: dict[str, Any]) -> Loop:
+    rounds, trips, condition, number, going = (int(found[name]) for name in ("rounds", "trips", "condition", "number", "going"))
+    first, before, after = (tuple(Copy(**item) for item in found[name]) for name in ("first", "before", "after"))
+    return Loop(rounds, trips, condition, number, going, bool(found["exact"]), first, before, after)
+
+
+def _check_loop(unit: Unit, loop: Loop) -> None:
+    """Raise ValueError unless a loop uses existing buffers, and copies within them."""
+    used = (loop.trips, loop.condition, loop.number, loop.going)
+    if not all(-1 <= number < len(unit.buffers) for number in used) or loop.number < 0 or loop.rounds < -1:
+        raise ValueError("expected a loop over existing buffers, found a number out of range")
+    for copy in loop.copies:
+        for number, step in ((copy.source, copy.source_step), (copy.target, copy.target_step)):
+            last = step * max(loop.rounds - 1, 0) + copy.bytes
+            if not 0 <= number < len(unit.buffers) or min(copy.bytes, step) < 0 or last > unit.buffers[number].bytes:
+                raise ValueError("expected copies within buffers, found one outside")
+            if step and loop.rounds < 0:
+                raise ValueError("expected a limit on the rounds of a loop that steps through a buffer, found none")

@@ -18,7 +18,7 @@ from inlaid_x86.fork import serialize_short_loops
 from inlaid_x86.instruction_sets import extensions
 from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, cycles, polled_loops
-from inlaid_x86.llvm.kernel import is_explicit
+from inlaid_x86.llvm.kernel import is_deep, is_explicit
 from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.llvm.values import CONVERTED, FLUSHED, NATIVE, scalar_type
 from inlaid_x86.lookup import table_emitters
@@ -74,7 +74,8 @@ class Kernels:
             more = frozenset(name for item in used & self._instructions.keys() for name in self._instructions[item].extensions)
             more |= {feature for name, feature in FLUSHED.items() if scalar_type(dtype(name)) in known.text}
             # With 16 registers, loops of VPMADDWD are up to 1.3 times as fast after all of LLVM's passes.
-            effort = EXPLICIT if is_explicit(known.kernel, tensor=self._width == 512) else FULL
+            few = is_explicit(known.kernel, tensor=self._width == 512) or is_deep(known.kernel.body)
+            effort = EXPLICIT if few else FULL
             self._queued[kernel] = Queued(known.kernel, known.cycles, self.compilers.kernel(known.text, effort, sorted(more)), more)
         return self._queued[kernel]
 

@@ -29,7 +29,8 @@ Options = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a graph: a constant where it has `data`. `scale` and `zero_point` are numbers, or sequences along `axis`; `open`
+    """A tensor of a graph: a constant where it has `data`, which are the
+    stored values of a sparse one. `scale` and `zero_point` are numbers, or sequences along `axis`; `open`
     are the axes whose sizes are left open."""
 
     shape: tuple[int, ...]
@@ -41,6 +42,7 @@ class Tensor:
     name: str = ""
     variable: bool = False
     open: tuple[int, ...] = ()
+    sparsity: Any = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def _tensor(schema: Any, model: Any, index: int, tensor: Tensor) -> Any:
         )
     if tensor.data is not None:
         data = np.asarray(tensor.data, order="C")
-        assert data.shape == tensor.shape, (data.shape, tensor.shape)
+        assert data.shape == tensor.shape or tensor.sparsity is not None, (data.shape, tensor.shape)
+        made.sparsity = tensor.sparsity
         made.buffer = len(model.buffers)
         model.buffers.append(schema.BufferT(data=np.frombuffer(_packed(data, tensor.dtype), np.uint8)))
     return made
@@ -124,7 +127,7 @@ def _tensor(schema: Any, model: Any, index: int, tensor: Tensor) -> Any:
 def _packed(data: Array, of: str) -> bytes:
     """The bytes of a constant; two elements share a byte where they have four bits, the first in its lower half."""
     if of != "int4":
-        return data.astype(dtype(of).numpy).tobytes()
+        return data.tobytes() if of == "complex64" else data.astype(dtype(of).numpy).tobytes()
     nibbles = data.reshape(-1).astype(np.uint8) & 15
     nibbles = np.append(nibbles, np.zeros(len(nibbles) % 2, np.uint8))
     packed: bytes = (nibbles[::2] | (nibbles[1::2] << 4)).astype(np.uint8).tobytes()

@@ -166,7 +166,7 @@ def test_a_scalar_and_nothing(rank: int) -> None:
             "input 0 must be float32 or float16, got int8: convert the model",
         ),
         (lambda: single("RELU", [Tensor((2,), "int8")], Tensor((2,), "int8")), "tensor t1 of int8 must have a scale, found none"),
-        (lambda: single("REAL", [Tensor((2,))], Tensor((2,))), "REAL is not supported: docs/tflite.md"),
+        (lambda: single("DILATE", [Tensor((2,))], Tensor((2,))), "DILATE is not supported: docs/tflite.md"),
         (
             lambda: single("ADD", [Tensor((2,)), Tensor((2,))], Tensor((2,)), ("AddOptions", {"fusedActivationFunction": 4})),
             "the fused activation must be one of NONE, RELU, RELU_N1_TO_1, RELU6; got TANH",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from tests.unit.frontends.tflite.build import Graph, Op, Options, Tensor, agree,
 
 from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import first_states, load
-from inlaid.frontends.tflite.convert.integer_lstm import tangents
+from inlaid.frontends.tflite.convert.fixed_activations import sigmoid, tanh
 from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Expr, function, var
+from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 TIME, BATCH, INPUTS, UNITS = 4, 2, 3, 5
@@ -164,9 +167,8 @@ def test_svdf_of_integers(zero_point: int) -> None:
     remembers(data, [[GENERATOR.integers(-128, 128, (BATCH, INPUTS)).astype(np.int8)] for _ in range(6)])
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_lstm_of_integers(seed: int) -> None:
-    """Any sizes, scales and numbers of steps: the cells of long runs grow to the ends of their tables."""
+def lstm_of_int8(seed: int) -> tuple[bytes, list[list[Array]]]:
+    """A layer of int8 data of any sizes, scales and numbers of steps, and inputs of two runs."""
     generator = np.random.default_rng(seed)
     batch, steps, inputs, units, point, moved, power = (
         int(generator.choice(values))
@@ -194,18 +196,105 @@ def test_lstm_of_integers(seed: int) -> None:
     options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "cellClip": clip, "timeMajor": time_major})
     op = Op("UNIDIRECTIONAL_SEQUENCE_LSTM", places, (15,), options, tuple(range(16, 21)))
     runs = [[generator.integers(-128, 128, (*order, inputs)).astype(np.int8)] for _ in range(2)]
-    remembers(file(Graph(tuple(tensors), (0,), (15,), (op,))), runs)
+    return file(Graph(tuple(tensors), (0,), (15,), (op,))), runs
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lstm_of_integers(seed: int) -> None:
+    """The cells of long runs grow to the ends of their tables."""
+    remembers(*lstm_of_int8(seed))
+
+
+def lstm_of_int16(seed: int) -> tuple[bytes, list[list[Array]]]:
+    """A layer of int16 data with int8 weights and int64 biases, and inputs of three runs."""
+    generator = np.random.default_rng(seed)
+    batch, steps, inputs, units, power = (
+        int(generator.choice(values)) for values in ((1, 2), (1, 3, 8), (1, 3, 8), (1, 5, 8), range(-15, -8))
+    )
+    fine, clip = (float(generator.choice(values)) for values in ((0.008, 2.0**-7, 0.001), (0.0, 0.0, 0.6)))
+    time_major = bool(generator.integers(2))
+
+    def stored(of: str, scale: float, *shape: int) -> Tensor:
+        limit = 127 if of == "int8" else 3_000_000
+        return Tensor(shape, of, generator.integers(-limit, limit, shape), scale)
+
+    order = (steps, batch) if time_major else (batch, steps)
+    tensors: list[Tensor] = [Tensor((*order, inputs), "int16", scale=0.0004)]
+    tensors += [stored("int8", fine * (1 + 0.2 * gate), units, inputs) for gate in range(4)]
+    tensors += [stored("int8", 1.2 * fine, units, units) for _ in range(4)]
+    tensors += [stored("int64", 0.0004 * fine * (1 + 0.2 * gate), units) for gate in range(4)]
+    tensors += [memory(batch, units, of="int16", scale=2.0**-15), memory(batch, units, of="int16", scale=2.0**power)]
+    tensors += [Tensor((*order, units), "int16", scale=2.0**-15)]
+    tensors += [Tensor((0,), "int16", scale=2.0**-12) for _ in range(4)] + [Tensor((0,), "int16", scale=2.0**-15)]
+    places = (0, *range(1, 9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14, -1, -1, -1, -1)
+    options = ("UnidirectionalSequenceLSTMOptions", {"fusedActivationFunction": 4, "cellClip": clip, "timeMajor": time_major})
+    op = Op("UNIDIRECTIONAL_SEQUENCE_LSTM", places, (15,), options, tuple(range(16, 21)))
+    runs = [[generator.integers(-32768, 32768, (*order, inputs)).astype(np.int16)] for _ in range(3)]
+    return file(Graph(tuple(tensors), (0,), (15,), (op,))), runs
+
+
+def streamed(data: bytes, runs: Sequence[Sequence[Array]]) -> list[Array]:
+    """The first outputs of several runs, each of which starts from the states of the one before."""
+    module, states = load(data), first_states(data)
+    names = [param.name for param in module.main.params[1:]]
+    found = []
+    for inputs in runs:
+        output, *new = evaluate(module, [*inputs, *(states[name] for name in names)])  # type: ignore[misc] # a tuple
+        found.append(np.asarray(output))
+        states = dict(zip(names, new, strict=True))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lstm_of_16_bit_integers(seed: int) -> None:
+    """As TensorFlow Lite Micro, since LiteRT has no such kernel."""
+    runtime = pytest.importorskip(
+        "tflite_micro.python.tflite_micro.runtime", reason="needs TensorFlow Lite Micro: pip install tflite-micro"
+    )
+    data, runs = lstm_of_int16(seed)
+    micro = runtime.Interpreter.from_bytes(data)
+    for inputs, found in zip(runs, streamed(data, runs), strict=True):
+        micro.set_input(inputs[0], 0)
+        micro.invoke()
+        np.testing.assert_array_equal(found, micro.get_output(0))
+
+
+RECORDED = [
+    [2965673001, 1812225515, 4168681529],
+    [1870676259, 3779152727, 4018080800],
+    [396603677, 569025278, 3186217888],
+    [1778707871, 2260096396, 1290056238],
+]
+"""CRC-32 of the outputs of three runs, by seed."""
+
+
+def test_recorded_results_of_an_lstm_of_16_bit_integers() -> None:
+    """Checksums of what TensorFlow Lite Micro 0.dev20261023182759 computed."""
+    found = [[zlib.crc32(output.tobytes()) for output in streamed(*lstm_of_int16(seed))] for seed in range(4)]
+    assert found == RECORDED
+
+
+EVERY = np.arange(-32768, 32768, dtype=np.int32)
+
+
+def applied(activation: Callable[[Expr, int], Expr], bits: int) -> Array:
+    """The results of an activation for all 16-bit values, as real numbers."""
+    x = var("x", TensorType(EVERY.shape, "int32"))
+    return np.asarray(evaluate(function([x], activation(x, bits)), [EVERY])) / 2.0**15
 
 
 @pytest.mark.parametrize("bits", range(9, 16))
-def test_tables_of_tanh(bits: int) -> None:
+def test_tanh_in_fixed_point(bits: int) -> None:
     """Of every cell, down to the last power of e."""
-    exact = np.tanh(np.arange(-32768, 32768) / 2.0**bits)
-    np.testing.assert_allclose(tangents(bits) / 2.0**15, exact, rtol=0, atol=5e-4)
+    np.testing.assert_allclose(applied(tanh, bits), np.tanh(EVERY / 2.0**bits), rtol=0, atol=5e-4)
+
+
+def test_sigmoid_in_fixed_point() -> None:
+    np.testing.assert_allclose(applied(sigmoid, 12), 1 / (1 + np.exp(-EVERY / 2.0**12)), rtol=0, atol=5e-4)
 
 
 def test_layers_of_other_types_are_refused() -> None:
     rest = [*layer(False, False, 0), memory(1, UNITS), memory(1, UNITS)]
     data = single("UNIDIRECTIONAL_SEQUENCE_LSTM", [Tensor((1, 4, INPUTS), "uint8", scale=1.0), *rest], Tensor((1, 4, UNITS)))
-    with pytest.raises(ModelImportError, match="input 0 must be float32 or int8, got uint8: convert the model"):
+    with pytest.raises(ModelImportError, match="input 0 must be float32 or int8 or int16, got uint8: convert the model"):
         load(data)

@@ -9,16 +9,17 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
+from inlaid.frontends.fourier import joined, part_of, resized, swapped, transform, waves
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import cast_to, count, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
-from inlaid.ops.elementwise import add, cos, div, mod, mul, neg, sin, sub
+from inlaid.ops.compose import cast_to, count, expand_dims, scalar, slice_axis, tensor_of, widened
+from inlaid.ops.elementwise import add, cos, div, mod, mul, sub
 from inlaid.ops.index import take
 from inlaid.ops.linear import matmul
-from inlaid.ops.shape import iota, pad, transpose
-from inlaid.types import DType, dtype
+from inlaid.ops.shape import iota
+from inlaid.types import dtype
 
 # --- windows ----------------------------------------------------------------------------------------------------------
 
@@ -44,46 +45,6 @@ def _window(*coefficients: float) -> Converter:
 # --- Fourier transforms -----------------------------------------------------------------------------------------------
 
 
-def _waves(rows: Dim, columns: Dim, length: Dim, of: DType) -> tuple[Expr, Expr]:
-    """Build the matrices cos and sin of 2 pi t k / length for t in [0, rows), k in [0, columns).
-
-    t * k is reduced modulo the length in integers, so that the angles are rounded only once.
-    """
-    t, k = (iota(shape=(rows, columns), axis=axis, dtype="int64") for axis in (0, 1))
-    cycles = div(cast_to(mod(mul(t, k), count((length,), "int64")), "float64"), count((length,), "float64"))
-    angle = mul(cycles, scalar(2 * math.pi, "float64"))
-    return cast_to(cos(angle), of), cast_to(sin(angle), of)
-
-
-def _resized(x: Expr, axis: int, length: Dim) -> Expr:
-    """Crop or zero-pad the tensor at the end to a length along an axis."""
-    type_ = tensor_of(x)
-    extent = type_.shape[axis]
-    if extent == length:
-        return x
-    if isinstance(extent, int) and isinstance(length, int) and length < extent:
-        return slice_axis(x, axis, 0, length)
-    added = arith.unwrap(arith.maximum(length - arith.wrap(extent), 0))
-    after = tuple(added if index == axis else 0 for index in range(type_.rank))
-    padded = pad(x, scalar(0, type_.dtype), pads=(*(0,) * type_.rank, *after))
-    return slice_axis(padded, axis, 0, length)
-
-
-def _transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bins: Dim) -> tuple[Expr, Expr]:
-    """Build the real and imaginary parts of the first `bins` values of the transform along the last axis, of `length` elements."""
-    of = tensor_of(real).dtype
-    cosine, sine = _waves(length, bins, length, of)
-    sine = sine if inverse else neg(sine)
-    out_real, out_imaginary = matmul(real, cosine), matmul(real, sine)
-    if imaginary is not None:
-        out_real = sub(out_real, matmul(imaginary, sine))
-        out_imaginary = add(out_imaginary, matmul(imaginary, cosine))
-    if not inverse:
-        return out_real, out_imaginary
-    scale = count((length,), of)
-    return div(out_real, scale), div(out_imaginary, scale)
-
-
 def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     """Build the real signal of `length` elements from the first `bins` values of its transform along the last axis.
 
@@ -91,7 +52,7 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     length, the last one.
     """
     of = tensor_of(real).dtype
-    cosine, sine = _waves(bins, length, length, of)
+    cosine, sine = waves(bins, length, length, of)
     total = sub(matmul(real, cosine), matmul(imaginary, sine))
     once = slice_axis(real, tensor_of(real).rank - 1, 0, 1)
     doubled = sub(add(total, total), once)
@@ -110,22 +71,7 @@ def _parts(node: Node, x: Expr) -> tuple[Expr, Expr | None]:
     parts = tensor_of(x).shape[last] if last >= 0 else 0
     if parts not in (1, 2):
         raise node.error(f"the last dimension must be 1 (real) or 2 (real, imaginary), got {parts}")
-    real = squeeze(slice_axis(x, last, 0, 1), last)
-    return real, squeeze(slice_axis(x, last, 1, 2), last) if parts == 2 else None
-
-
-def _joined(*parts: Expr) -> Expr:
-    """Stack parts along a new last axis."""
-    rank = tensor_of(parts[0]).rank
-    return join([expand_dims(part, rank) for part in parts], rank)
-
-
-def _swapped(x: Expr, axis: int) -> Expr:
-    """Swap an axis with the last one."""
-    last = tensor_of(x).rank - 1
-    perm = list(range(last + 1))
-    perm[axis], perm[last] = last, axis
-    return x if axis == last else transpose(x, perm=tuple(perm))
+    return part_of(x, 0), part_of(x, 1) if parts == 2 else None
 
 
 def _dft(node: Node) -> Expr:
@@ -144,14 +90,14 @@ def _dft(node: Node) -> Expr:
     if node.optional(1) is not None:
         length = int(node.require_static(1).item()) if inverse and onesided else node.sizes(1, "dft_length")[0]
     half = arith.unwrap(arith.floordiv(length, 2) + 1)
-    real, imaginary = _parts(node, _resized(x, axis, half if inverse and onesided else length))
-    real, imaginary = _swapped(real, axis), None if imaginary is None else _swapped(imaginary, axis)
+    real, imaginary = _parts(node, resized(x, axis, half if inverse and onesided else length))
+    real, imaginary = swapped(real, axis), None if imaginary is None else swapped(imaginary, axis)
     if inverse and onesided:
         if imaginary is None:
             raise node.error("the inverse of a one-sided transform requires complex values, got real ones")
-        return cast_to(_joined(_swapped(_real_inverse(real, imaginary, length, half), axis)), node.dtype(0))
-    parts = _transform(real, imaginary, length, inverse, half if onesided else length)
-    return cast_to(_joined(*(_swapped(part, axis) for part in parts)), node.dtype(0))
+        return cast_to(joined(swapped(_real_inverse(real, imaginary, length, half), axis)), node.dtype(0))
+    parts = transform(real, imaginary, length, inverse, half if onesided else length)
+    return cast_to(joined(*(swapped(part, axis) for part in parts)), node.dtype(0))
 
 
 def _stft(node: Node) -> Expr:
@@ -185,8 +131,8 @@ def _stft(node: Node) -> Expr:
     real, imaginary = _parts(node, signal)
     onesided = bool(node.attrs.get("onesided", 1)) and imaginary is None
     bins = arith.unwrap(arith.floordiv(length, 2) + 1) if onesided else length
-    parts = _transform(framed(real), None if imaginary is None else framed(imaginary), length, False, bins)
-    return cast_to(_joined(*parts), node.dtype(0))
+    parts = transform(framed(real), None if imaginary is None else framed(imaginary), length, False, bins)
+    return cast_to(joined(*parts), node.dtype(0))
 
 
 # --- mel weights ------------------------------------------------------------------------------------------------------

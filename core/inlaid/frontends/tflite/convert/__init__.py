@@ -18,6 +18,7 @@ from inlaid.frontends.tflite.convert.reduce import CONVERTERS as REDUCE
 from inlaid.frontends.tflite.convert.resize import CONVERTERS as RESIZE
 from inlaid.frontends.tflite.convert.shape import CONVERTERS as SHAPE
 from inlaid.frontends.tflite.convert.slices import CONVERTERS as SLICES
+from inlaid.frontends.tflite.convert.spectrum import CONVERTERS as SPECTRUM
 from inlaid.frontends.tflite.convert.unary import CONVERTERS as UNARY
 from inlaid.frontends.tflite.node import Converter
 
@@ -36,6 +37,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **RESIZE,
         **SHAPE,
         **SLICES,
+        **SPECTRUM,
         **UNARY,
     }
 )

@@ -96,6 +96,7 @@ ELEMENTS = "float32 float16 bfloat16 float64 int8 uint8 int16 int32 uint32 int64
 
 CONVERTERS: Mapping[str, Converter] = {
     "CAST": typed(_cast, ELEMENTS),
+    "DENSIFY": lambda node: node.input(0),
     "DEQUANTIZE": typed(_dequantize, "float16 int4 int8 uint8 int16"),
     "FAKE_QUANT": typed(_fake_quant, "float32"),
     "QUANTIZE": typed(_quantize, "float32 int8 uint8 int16 int32"),

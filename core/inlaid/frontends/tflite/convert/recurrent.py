@@ -338,9 +338,9 @@ def _stored_features(node: Node) -> Expr:
 CONVERTERS: Mapping[str, Converter] = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": typed(_bidirectional_lstm, "float32"),
     "BIDIRECTIONAL_SEQUENCE_RNN": typed(_bidirectional_rnn, "float32"),
-    "LSTM": typed(_lstm, "float32 int8"),
+    "LSTM": typed(_lstm, "float32 int8 int16"),
     "RNN": typed(_rnn, "float32"),
     "SVDF": typed(_svdf, "float32 int8"),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": typed(_sequence_lstm, "float32 int8"),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": typed(_sequence_lstm, "float32 int8 int16"),
     "UNIDIRECTIONAL_SEQUENCE_RNN": typed(_sequence_rnn, "float32"),
 }

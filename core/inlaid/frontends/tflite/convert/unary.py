@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from inlaid import ops
-from inlaid.frontends.tflite.convert.integer_lstm import GATE_BITS, sigmoids, tangents
+from inlaid.frontends.tflite.convert.fixed_activations import sigmoid, tanh
+from inlaid.frontends.tflite.convert.integer_lstm import GATE_BITS
 from inlaid.frontends.tflite.fixed import halved, inverse_root, saturate_int16, sigmoid_16, tanh_16
 from inlaid.frontends.tflite.node import Converter, Node, typed
 from inlaid.frontends.tflite.table import all_values, apply_by_table, look_up, precise, real_table
@@ -128,7 +129,7 @@ def _logistic(node: Node) -> Expr:
     if node.is_float():
         return ops.sigmoid(node.input(0))
     if node.tensor(0).dtype.bits == 16:
-        return _of_every(sigmoids(), node.wide(0)) if _halvings(node) == GATE_BITS else sigmoid_16(node)
+        return _in_fixed_point(sigmoid, node.wide(0)) if _halvings(node) == GATE_BITS else sigmoid_16(node)
     one = np.float32(1)
     return real_table(node, lambda x: one / (one + precise(np.exp)(-x)))
 
@@ -142,7 +143,7 @@ def _tanh(node: Node) -> Expr:
     if halvings not in (GATE_BITS, GATE_BITS - 1):
         return tanh_16(node)
     wide = node.wide(0) if halvings == GATE_BITS else ops.add(node.wide(0), node.wide(0))
-    return _of_every(tangents(GATE_BITS), wide)
+    return _in_fixed_point(tanh, wide)
 
 
 def _halvings(node: Node) -> int:
@@ -152,11 +153,11 @@ def _halvings(node: Node) -> int:
     return round(exact) if abs(exact - round(exact)) < 1e-3 else 0
 
 
-def _of_every(table: Array, wide: Expr) -> Expr:
-    """Look up int32 values in a table with one entry per int16, in ascending order. Values out of range are clamped."""
+def _in_fixed_point(activation: Callable[[Expr, int], Expr], wide: Expr) -> Expr:
+    """Apply an activation to int32 values with the fraction bits of a gate. Values outside of 16 bits are clamped."""
     limits = np.iinfo(np.int16)
     inside = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
-    return ops.take(constant(table), ops.sub(inside, constant(np.int32(limits.min))), axis=0)
+    return ops.cast(activation(inside, GATE_BITS), dtype="int16")
 
 
 def _elu(node: Node) -> Expr:

@@ -95,11 +95,22 @@ class IndexPrinter:
         known: Value | None = self.printer.recall(expr)
         if known is not None:
             return known
+        if arith.levels(expr) > arith.LEVELS:
+            for node in arith.post_order(expr, below=self._unprinted):
+                if node is not expr:
+                    self.print(node)
         depth = self.depth_of(expr)
         if depth >= self.printer.depth:
             return self._remember(expr, expr, self._node(expr))
         with self.printer.before_loop(depth):
             return self._remember(expr, expr, self._node(expr))
+
+    def _unprinted(self, expr: arith.Expr) -> tuple[arith.Expr, ...]:
+        """Return the operands of an expression that have no value yet, none of an expression that reads data: what it does not
+        choose must not be evaluated."""
+        if arith.reads_data(expr) or expr in self.values:
+            return ()
+        return tuple(operand for operand in expr.operands if self.printer.recall(operand) is None)
 
     def depth_of(self, expr: arith.Expr) -> int:
         """Return the loop depth at which to compute an expression. Expressions of sizes are hoisted out of loops in which they are
@@ -117,12 +128,12 @@ class IndexPrinter:
 
     def _is_cheap(self, expr: arith.Expr) -> bool:
         """Test whether an expression may be computed speculatively: it divides only by constants and reads no data."""
-        known = self._cheap.get(expr)
-        if known is None:
-            divides = isinstance(expr, arith.FloorDiv | arith.FloorMod) and not isinstance(expr.operands[1], arith.Const)
-            known = not divides and not arith.reads_data(expr) and all(map(self._is_cheap, expr.operands))
-            self._cheap[expr] = known
-        return known
+        if expr not in self._cheap:
+            for node in arith.post_order(expr, below=lambda node: () if node in self._cheap else node.operands):
+                divides = isinstance(node, arith.FloorDiv | arith.FloorMod) and not isinstance(node.operands[1], arith.Const)
+                cheap = not divides and not arith.reads_data(node) and all(self._cheap[item] for item in node.operands)
+                self._cheap.setdefault(node, cheap)
+        return self._cheap[expr]
 
     def condition(self, expr: arith.Expr) -> Value:
         """Print the test of whether an expression is nonzero, as i1."""

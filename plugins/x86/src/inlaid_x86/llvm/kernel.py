@@ -43,6 +43,10 @@ class Polls:
 NO_POLLS: Mapping[ir.For, Polls] = MappingProxyType({})
 
 
+DEEPEST_NEST = 12
+"""Number of nested loops above which LLVM runs few passes: the time of its usual ones grows with the cube of their number."""
+
+
 def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
     """Test whether every innermost loop of a kernel is vectorised, so that LLVM need not vectorise. tensor: accept innermost loops
     that store only by tensor intrinsics, except those of a register file."""
@@ -53,6 +57,13 @@ def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
         or (isinstance(loop, ir.For) and loop.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) and _is_scalar(loop, tensor))
         for loop in stmts
     )
+
+
+def is_deep(stmt: ir.Stmt, levels: int = DEEPEST_NEST) -> bool:
+    """Test whether more than `levels` loops of a statement are nested."""
+    if isinstance(stmt, ir.For):
+        levels -= 1
+    return levels < 0 or any(is_deep(part, levels) for part in ir.substatements(stmt))
 
 
 def _is_scalar(loop: ir.For, tensor: bool) -> bool:
