@@ -457,6 +457,20 @@ def computed_gather(a: ir.Var, b: ir.Var) -> ir.Expr:
     return ops.take_along_axis(ops.reshape(b, shape=(1, b.type.shape[0])), zeros, axis=0)  # type: ignore[attr-defined]
 
 
+def computed_quotient(a: ir.Var, b: ir.Var) -> ir.Expr:
+    """A slice ends at a quotient of sizes, the second of which a kernel computes."""
+    rows = kept(a)
+    (count,) = rows.type.shape  # type: ignore[attr-defined]
+    end = arith.unwrap(arith.floordiv(b.type.shape[0], count))  # type: ignore[attr-defined]
+    return ops.neg(ops.strided_slice(ops.after(b, rows), begin=(0,), end=(end,), strides=(1,)))
+
+
+def bound_quotient(a: ir.Var, b: ir.Var) -> ir.Expr:
+    size, witness = counted(a)
+    end = arith.unwrap(arith.floordiv(b.type.shape[0], size))  # type: ignore[attr-defined]
+    return ops.neg(ops.strided_slice(ops.after(b, witness), begin=(0,), end=(end,), strides=(1,)))
+
+
 def bound_reshape(a: ir.Var, b: ir.Var) -> ir.Expr:
     size, witness = counted(a)
     return ops.reshape(ops.after(ops.neg(b), witness), shape=(size, 1))
@@ -544,6 +558,8 @@ SOURCES = (
     of_pair("computed", "broadcast", computed_broadcast, broadcasts),
     of_pair("computed", "scatter", computed_scatter, within),
     of_pair("computed", "gather", computed_gather, within),
+    of_pair("computed", "quotient", computed_quotient, lambda p, q: p > 0),
+    of_pair("computed", "bound-quotient", bound_quotient, lambda p, q: p > 0),
     of_pair("computed", "bound-reshape", bound_reshape, same),
     of_pair("computed", "bound-product", bound_product, same),
     of_pair("computed", "bound-slice", bound_slice, within),
