@@ -46,6 +46,12 @@ def test_values_lie_within(expr: Expr, n: int, most: int, data: st.DataObject) -
     assert low <= evaluate(expr, {K: k, N: n}) <= high
 
 
+def test_a_factor_that_may_be_negative() -> None:
+    """An image that is smaller than a window has a negative extent."""
+    ranges = {K: (arith.ZERO, arith.wrap(9)), N: (arith.ZERO, arith.wrap(4))}
+    assert limits((K - 2) * N * 64, ranges) == (arith.wrap(-512), arith.wrap(1792))
+
+
 def test_a_quotient_is_bounded_where_it_has_a_value() -> None:
     """The divisor may be 0, but has no quotient then."""
     ranges = {K: (arith.ZERO, arith.wrap(N))}
