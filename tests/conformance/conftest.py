@@ -1,4 +1,4 @@
-"""The option of the test of relations, and its table."""
+"""The option of the test of relations between sizes, and its table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ PROPERTY = "relations"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--relations", action="store_true", help="run the test of relations between sizes")
     parser.addoption(
-        "--every-program", action="store_true", help="run every program of the test of relations in every way, instead of a share"
+        "--relations", action="store_true", help="run every program of the test of relations in every way, not a sample"
     )
 
 

@@ -1,11 +1,13 @@
 """Sizes that break a relation are refused, and no others: for every operator, in every way to run it.
 
 Each symbolic size of each program is set to 0, 1, one less and one more, with buffers between inaccessible pages. The results equal
-the reference's, or the sizes are refused by the statement that refuses them as static sizes (see `relations`).
+the reference's, or the sizes are refused by the statement that refuses them as static sizes (see `relations`). With `--relations`,
+every program runs in every way, else a sample does.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -20,19 +22,26 @@ from .relations.runner import run_way
 from .relations.statements import statements
 from .relations.targets import BOUNDED, WAYS
 
-PARTS = {"reference": 2, "x86": 4, "x86-check": 2, "opencl": 3, "cuda": 3, "library": 2}
-"""Number of tests for each way."""
-SHARES = {"reference": 2, "x86": 2, "x86-check": 6, "opencl": 6, "cuda": 8, "library": 6}
-"""Each way runs one in so many programs, unless all are asked for."""
+PARTS = {"reference": 2, "x86": 4, "x86-check": 4, "opencl": 8, "cuda": 8, "library": 4}
+"""Number of tests for each way if every program runs."""
+SAMPLES = {
+    "reference": Choice(share=8),
+    "x86": Choice(share=8),
+    "x86-check": Choice(share=8, part=0, parts=4),
+    "opencl": Choice(share=8, part=2, parts=4),
+    "cuda": Choice(share=8, part=1, parts=4),
+    "library": Choice(share=8, part=3, parts=4),
+}
+"""The programs of each way otherwise: those of every operator run on `reference` and `x86`, and in one of the other ways."""
 SHOWN = 40
 """Number of problems that an error lists."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _asked_for(request: pytest.FixtureRequest) -> None:
-    # Not all cases pass yet: see docs/status.md.
-    if not request.config.getoption("--relations"):
-        pytest.skip("run by pytest tests/conformance/test_relations.py --relations")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "choice" in metafunc.fixturenames:
+        every = [(way, Choice(part=part, parts=PARTS[way])) for way in WAYS for part in range(PARTS[way])]
+        chosen = every if metafunc.config.getoption("--relations", default=False) else list(SAMPLES.items())
+        metafunc.parametrize(("way", "choice"), chosen, ids=[f"{way}-{choice.part}" for way, choice in chosen])
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +50,9 @@ def census() -> Census:
     return take_census()
 
 
-@pytest.mark.parametrize(("way", "part"), [(way, part) for way in WAYS for part in range(PARTS[way])])
-def test_sizes_are_refused_or_results_are_right(
-    way: str, part: int, tmp_path: Path, request: pytest.FixtureRequest, record_property: Any
-) -> None:
-    share = 1 if request.config.getoption("--every-program") else SHARES[way]
-    report = run_way(way, Choice(None, share, part, PARTS[way], way in BOUNDED), tmp_path)
+@pytest.mark.slow
+def test_sizes_are_refused_or_results_are_right(way: str, choice: Choice, tmp_path: Path, record_property: Any) -> None:
+    report = run_way(way, dataclasses.replace(choice, bounded=way in BOUNDED), tmp_path)
     if report.unavailable:
         pytest.skip(report.unavailable)
     numbers = {"programs": report.programs, "unsupported programs": sum(report.unsupported.values()), **report.counts}

@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 from inlaid import arith, ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
-from inlaid.driver.export import export_library
+from inlaid.driver.export import Exported, export_library
 from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -228,6 +228,45 @@ def test_what_regions_ask_of_sizes(tmp_path: Path) -> None:
     value[:] = 1
     statuses = [library.net_run(ctypes.c_int64(size), value.ctypes, result.ctypes, workspace.ctypes, message) for size in (9, 3, 2)]
     assert statuses == [0, 0, -2] and b"operator conv" in message.value and result.tolist()[:7] == [9] * 7
+
+
+def run(done: Exported, sizes: tuple[int, ...], *arrays: np.ndarray[Any, Any]) -> tuple[int, bytes]:
+    """Run a library. Returns its code and its message."""
+    library, message = ctypes.CDLL(str(done.library)), ctypes.create_string_buffer(256)
+    pointers = (array.ctypes for array in (*arrays, aligned_empty((done.workspace,), "uint8")))
+    return library.net_run(*map(ctypes.c_int64, sizes), *pointers, message), message.value
+
+
+def test_sizes_that_a_region_computes(tmp_path: Path) -> None:
+    """The product of the elements that are not 0 with a vector, which must have as many: checked after they are counted."""
+    x, y = (ir.var(name, TensorType((SizeVar(size, 0, 9),), F32)) for name, size in (("x", "n"), ("y", "m")))
+    places = ops.nonzero(x)
+    chosen = ops.take(x, ops.reshape(places, shape=(places.shape[1],)), axis=0)
+    executable = compile_module(ir.Module({"main": ir.function([x, y], ops.matmul(chosen, ops.neg(y)))}), ["x86:threads=1"])
+    done = export_library(executable, tmp_path / "net.so")
+    left, right, result = (aligned_empty((size,), F32) for size in (9, 9, 1))
+    left[:5], right[:] = (3, 0, 4, 0, 5), 2
+    assert run(done, (5, 3), left, right, result) == (0, b"") and result[0] == -24
+    for size in (0, 1, 2, 4, 9):
+        status, message = run(done, (5, size), left, right, result)
+        assert status == -2 and b"the inner dimension of a must be m (operator matmul)" in message
+    left[:] = 0
+    assert run(done, (9, 0), left, right, result) == (0, b"") and result[0] == 0
+
+
+def test_a_size_that_divides_is_not_zero(tmp_path: Path) -> None:
+    """Generated code divides by 1 where a size is 0, and would slice beyond the end."""
+    size, parts = SizeVar("size", 0, 9), SizeVar("parts", 0, 9)
+    x, y = ir.var("x", TensorType((size,), F32)), ir.var("y", TensorType((parts,), F32))
+    body = ops.neg(ops.strided_slice(x, begin=(0,), end=(size // parts,), strides=(1,)))
+    executable = compile_module(ir.Module({"main": ir.function([x, y], body)}), ["x86:threads=1"])
+    done = export_library(executable, tmp_path / "net.so")
+    data, result = (aligned_empty((9,), F32) for _ in range(2))
+    data[:], result[:] = range(9), 0
+    assert run(done, (9, 4), data, data, result) == (0, b"") and result.tolist() == [0, -1, 0, 0, 0, 0, 0, 0, 0]
+    result[:] = 0
+    status, message = run(done, (9, 0), data, data, result)
+    assert status == -2 and b" must be " in message and not result.any()
 
 
 def test_threads_of_the_program(tmp_path: Path) -> None:

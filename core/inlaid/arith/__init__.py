@@ -12,6 +12,7 @@ from inlaid.arith.constraint import (
     suggested_size,
     within,
 )
+from inlaid.arith.divisors import has_value, with_value
 from inlaid.arith.expr import (
     ARITHMETIC,
     LEVELS,
@@ -118,6 +119,7 @@ __all__ = [
     "floormod",
     "format_expr",
     "free_vars",
+    "has_value",
     "index_map",
     "is_long",
     "levels",
@@ -145,6 +147,7 @@ __all__ = [
     "summands",
     "unwrap",
     "walk",
+    "with_value",
     "within",
     "wrap",
 ]

@@ -41,7 +41,7 @@ Limits = tuple[Expr, Expr]
 
 def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
     """Return the lower and upper bound of an expression over the `ranges` of variables, inclusive but not necessarily attained. The
-    bounds do not read these variables. None if no bound is found."""
+    bounds do not read these variables, and hold where the expression has a value. None if no bound is found."""
     expr = wrap(expr)
     variables = ranges.keys()
 
@@ -107,6 +107,8 @@ def _limits(node: Expr, parts: Sequence[Limits | None], analyzer: Analyzer) -> L
                 return reduce(minimum, corners), reduce(maximum, corners)
         case FloorDiv() if other_low == other_high and prove(compare(">", other_low, 0)):
             return floordiv(low, other_low), floordiv(high, other_low)
-        case FloorMod() if prove(compare(">", other_low, 0)):
-            return ZERO, add(other_high, -1)
+        case FloorDiv() if prove(compare(">=", low, 0)) and prove(compare(">=", other_low, 0)):
+            return ZERO, floordiv(high, maximum(other_low, 1))
+        case FloorMod() if prove(compare(">=", other_low, 0)):
+            return ZERO, maximum(add(other_high, -1), 0)
     return None

@@ -47,8 +47,8 @@ class Place:
 
 @dataclass(frozen=True)
 class CallStep:
-    """Call a region through the C ABI (`inlaid.runtime.host`), with the values of its dimensions; if it fails, return its error
-    code and message."""
+    """Call a region through the C ABI (`inlaid.runtime.host`), with the values of its dimensions, which are 0 if it computes them.
+    If it fails, return its message, and its error code or, for a size that violates a constraint, `INVALID_SIZE`."""
 
     symbol: str
     inputs: tuple[Place, ...]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.artifact.image import read_image
 from inlaid.artifact.plan import Invoke, Move, Plan
@@ -263,9 +265,9 @@ extern "C" {{
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
    {upper}_WORKSPACE_BYTES bytes. Thread-safe if each thread has its own workspace.{needs}
 {bullets}
-   Returns 0; {upper}_UNSUPPORTED_PROCESSOR if the processor lacks a required feature, or {upper}_INVALID_SIZE for a size
-   out of range, and nothing has run; or the positive error code of an operator. Errors write a text to `message`, which has
-   room for 256 bytes or is null. */
+   Returns 0; {upper}_UNSUPPORTED_PROCESSOR if the processor lacks a required feature; {upper}_INVALID_SIZE for a size
+   out of range, before anything runs unless the model computes the size; or the positive error code of an operator. Errors
+   write a text to `message`, which has room for 256 bytes or is null. */
 {self._prototype("run")}
 {self._team() if self.threads else ""}
 #ifdef __cplusplus
@@ -296,13 +298,18 @@ void {self.prefix}_worker(void *team, int64_t number);
                 constants = self.artifacts[instruction.symbol].constants
                 weights = [self._weight(f"{instruction.symbol}.{key}", array) for key, array in constants.items()]
                 inputs, outputs = (tuple(map(self._place, numbers)) for numbers in (instruction.inputs, instruction.outputs))
-                dims = self.sizes.of_region(self.artifacts[instruction.symbol], instruction).values()
-                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights), tuple(dims))
+                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights), self._dims(instruction))
             elif isinstance(instruction, Move):
                 size = byte_count(self.plan.values[instruction.target])
                 target, source = self._place(instruction.target), self._place(instruction.source)
                 if target != source:
                     yield CopyStep(target, source, size)
+
+    def _dims(self, invoke: Invoke) -> tuple[Dim, ...]:
+        """Return the dimensions that a region is called with, in the order of its signature: 0 for those that it computes."""
+        artifact = self.artifacts[invoke.symbol]
+        known = self.sizes.of_region(artifact, invoke)
+        return tuple(arith.unwrap(known.get(SizeVar(source.name), arith.Const(0))) for source in artifact.signature.dims)
 
     def _place(self, number: int) -> Place:
         value = self.plan.values[number]

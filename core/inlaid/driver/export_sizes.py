@@ -24,6 +24,8 @@ class LibrarySizes:
         self._ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
             variable: (arith.Const(variable.lower), arith.Const(self.largest[variable])) for variable in self.variables
         }
+        for name, number in plan.outputs:
+            self.at_largest(byte_count(plan.values[number]), f"the output {name}")
         for number, value in enumerate(plan.values):
             if value.storage == "dynamic":
                 raise Unsupported(f"value {number} of the plan must have a bounded size, so that its memory can be planned")
@@ -52,15 +54,15 @@ class LibrarySizes:
         return upper
 
     def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
-        """Return the dimensions of a region, in the order of its signature, as expressions over the sizes."""
+        """Return the dimensions of a region that its caller knows, as expressions over the sizes."""
         found: dict[arith.Expr, arith.Expr] = {}
         for source in artifact.signature.dims:
+            if source.input is None and source.upper is not None:
+                continue  # the region computes it
             if source.input is not None:
                 dim: Dim = self._plan.values[invoke.inputs[source.input]].shape[source.axis]
-            elif source.upper is None:
-                dim = SizeVar(source.name)
             else:
-                raise Unsupported(f"dimension {source.name} of region {artifact.symbol} must be one of inputs, but depends on data")
+                dim = SizeVar(source.name)
             self.at_largest(dim, f"dimension {source.name}")
             found[SizeVar(source.name)] = arith.wrap(dim)
         return found
@@ -71,7 +73,8 @@ class LibrarySizes:
         return self.most(arith.unwrap(arith.substitute(wanted, self.of_region(artifact, invoke))), artifact.symbol)
 
     def checks(self, artifacts: Mapping[str, Artifact]) -> Iterator[SizeCheck]:
-        """Yield the conditions on the sizes: their bounds, then the constraints of the plan and of regions."""
+        """Yield the conditions on the sizes: their bounds, then the constraints of the plan and of regions. The code of a region
+        checks those on sizes that it computes."""
         for variable in self.variables:
             lower, upper = variable.lower, self.largest[variable]
             inside = arith.compare(">=", variable, lower) & arith.compare("<=", variable, upper)
@@ -82,9 +85,11 @@ class LibrarySizes:
         for item in self._plan.instructions:
             if isinstance(item, Invoke):
                 artifact = artifacts[item.symbol]
+                sizes = self.of_region(artifact, item)
                 for constraint in artifact.constraints:
-                    condition = arith.substitute(arith.wrap(constraint.condition), self.of_region(artifact, item))
-                    self._ask(asked, constraint, arith.unwrap(condition))
+                    if constraint.sizes <= sizes.keys():
+                        condition = arith.unwrap(arith.substitute(arith.wrap(constraint.condition), sizes))
+                        self._ask(asked, constraint, condition)
         yield from asked.values()
 
     def _ask(self, asked: dict[tuple[Dim, str], SizeCheck], constraint: Constraint, condition: Dim) -> None:

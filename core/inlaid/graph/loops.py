@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from inlaid import arith
-from inlaid.arith import Constraint, Dim, Expr, SizeVar
+from inlaid.arith import Dim, Expr, SizeVar
 from inlaid.errors import TypeInferenceError
 from inlaid.graph import ir
 from inlaid.graph.conditions import require
@@ -54,7 +55,8 @@ def infer_loop(
     if stacked_extent is None:
         stacked_extent = fresh_size("trips", _bound(scanned, trip_count)) if count is None else count
     elif count is not None and stacked_extent != count and not (isinstance(stacked_extent, SizeVar) and stacked_extent.existential):
-        _require(arith.equals(count, stacked_extent, "the number of iterations of the loop"), span)
+        with _located(span):
+            require(arith.equals(count, stacked_extent, "the number of iterations of the loop"))
     # A size that varies between iterations, or that the body computes, gets a fresh existential dimension in the loop's type.
     changing = _changing(body.type, state)
     renamed = {size: value for size, value in known.items() if size not in changing}
@@ -112,14 +114,16 @@ def _bind_params(
     places += [f"a slice of scanned input {number} of the loop" for number in range(len(scanned))]
     for number, length in enumerate(lengths[1:], 1):
         if length != lengths[0]:
-            _require(arith.equals(length, lengths[0], f"the length of scanned input {number} of the loop"), span)
+            with _located(span):
+                require(arith.equals(length, lengths[0], f"the length of scanned input {number} of the loop"))
     return bind_dims(body.params[1:], actual, places, "the loop", span, captured)
 
 
-def _require(constraint: Constraint, span: Span | None) -> None:
-    """State a precondition of a loop. Raises `TypeInferenceError` if it is false for all sizes."""
+@contextmanager
+def _located(span: Span | None) -> Iterator[None]:
+    """Raise `TypeInferenceError` for a precondition of a loop that the block states and that is false for all sizes."""
     try:
-        require(constraint)
+        yield
     except ValueError as error:
         raise TypeInferenceError(str(error), operator="loop", node=str(span or "")) from error
 

@@ -98,6 +98,8 @@ class Traits:
         Whether f(f(x)) is f(x); for two operands, whether f(x, x) is x.
     involution
         Whether f(f(x)) is x.
+    fails
+        Whether it fails for some values of its operands, such as an index that is out of range: see `Operator.may_fail`.
     """
 
     moves: Moves | None = None
@@ -108,6 +110,7 @@ class Traits:
     interval: Callable[..., Interval | None] | None = None
     idempotent: bool = False
     involution: bool = False
+    fails: bool = False
 
 
 NO_TRAITS = Traits()
@@ -222,6 +225,12 @@ class Operator:
         sizes: see `inlaid.graph.traced`."""
         rule = getattr(self.infer, "func", self.infer)  # of a partial function
         return str(getattr(rule, "__module__", "")).startswith("inlaid.ops.")
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether computing the operator may end the run with an error. An operator without `compute` and `decompose` may, since
+        the code of a plugin or of the host computes it."""
+        return self.traits.fails or self.planned or (self.compute is None and self.decompose is None)
 
     def infer_type(self, attrs: Attrs, types: tuple[Type, ...], span: Span | None = None) -> Type:
         """Infer the result type. Errors name the operator, the operand types and the node of the source model."""

@@ -167,9 +167,11 @@ class _Proofs:
         self._provable: set[arith.Dim] = set()
 
     def add(self, found: dict[arith.Dim, Constraint], stated: Iterable[Constraint], known: Container[arith.Dim] = ()) -> None:
-        """Add the conditions that are neither known nor provable to `found`."""
+        """Add the conditions that are neither known nor provable to `found`. A condition does not hold where it divides by 0."""
         for constraint in stated:
-            condition = constraint.condition
+            condition = arith.with_value(constraint.condition)
+            if condition is not constraint.condition:
+                constraint = dataclasses.replace(constraint, condition=condition)
             if condition in found or condition in known or condition in self._provable:
                 continue
             if self._analyzer.prove(condition):

@@ -77,7 +77,7 @@ take = Operator(
     reference=_take,
     compute=_compute_take,
     fusion=FusionKind.INJECTIVE,
-    traits=Traits(moves=Moves(by=Choice.INDEX)),
+    traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "indices"),
 )
@@ -125,7 +125,7 @@ take_along_axis = Operator(
     reference=_take_along_axis,
     compute=_compute_take_along_axis,
     fusion=FusionKind.INJECTIVE,
-    traits=Traits(moves=Moves(by=Choice.INDEX)),
+    traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "indices"),
 )
@@ -188,7 +188,7 @@ gather_nd = Operator(
     reference=_gather_nd,
     compute=_compute_gather_nd,
     fusion=FusionKind.INJECTIVE,
-    traits=Traits(moves=Moves(by=Choice.INDEX)),
+    traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "indices"),
 )
@@ -247,7 +247,7 @@ reverse_sequence = Operator(
     reference=_reverse_sequence,
     compute=_compute_reverse_sequence,
     fusion=FusionKind.INJECTIVE,
-    traits=Traits(moves=Moves(by=Choice.INDEX)),
+    traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "lengths"),
 )

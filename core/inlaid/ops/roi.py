@@ -11,7 +11,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.errors import KernelFault
 from inlaid.graph.conditions import require_at_least, require_equal, require_shape
-from inlaid.graph.operator import Attrs, Operator
+from inlaid.graph.operator import Attrs, Operator, Traits
 from inlaid.ops.define import (
     FLOAT,
     INTEGER,
@@ -275,6 +275,7 @@ roi_align = Operator(
     RoiAlignAttrs,
     reference=_reference_roi_align,
     compute=_compute_roi_align,
+    traits=Traits(fails=True),
     arity=(3, 3),
     inputs=("x", "rois", "images"),
 )
@@ -285,6 +286,7 @@ roi_max_pool = Operator(
     RoiMaxPoolAttrs,
     reference=_reference_roi_max_pool,
     compute=_compute_roi_max_pool,
+    traits=Traits(fails=True),
     arity=(2, 2),
     inputs=("x", "rois"),
 )

@@ -17,7 +17,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.graph.conditions import require_shape
-from inlaid.graph.operator import Attrs, FusionKind, Operator
+from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import (
     INTEGER,
     NUMERIC,
@@ -151,6 +151,7 @@ scatter_nd = Operator(
     compute=_compute_scatter_nd,
     update=partial(_compute_scatter_nd, in_place=True),
     fusion=FusionKind.OPAQUE,
+    traits=Traits(fails=True),
     arity=(3, 3),
     inputs=("x", "indices", "updates"),
 )
@@ -205,6 +206,7 @@ scatter_along_axis = Operator(
     compute=_compute_scatter_along_axis,
     update=partial(_compute_scatter_along_axis, in_place=True),
     fusion=FusionKind.OPAQUE,
+    traits=Traits(fails=True),
     arity=(3, 3),
     inputs=("x", "indices", "updates"),
 )

@@ -39,7 +39,7 @@ from inlaid.graph.ir import loop as make_loop
 from inlaid.graph.loops import iterations
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import conditions_in, conditions_of, held_constraints
-from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlaid.graph.scopes import Scope, Scopes, analyse, common_scope, is_leaf
 from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import less, logical_and
@@ -97,8 +97,10 @@ def _found(loop: Loop, body: Function, scopes: Scopes, held: Mapping[Scope, tupl
     if count is not None and prove(compare(">=", count, 1)):
         return _Found(loop, invariants)
     known = conditions_in(scopes.of[id(loop)], held)
-    inside = (expr for expr in post_order(*invariants) if scopes.of.get(id(expr)) is home)
-    calls = [expr for expr in inside if isinstance(expr, Call) and isinstance(expr.callee, Operator)]
+    hoisted = [expr for expr in post_order(*invariants) if id(expr) in scopes.of and not _outside(scopes.of[id(expr)], home)]
+    calls = [
+        expr for expr in hoisted if scopes.of[id(expr)] is home and isinstance(expr, Call) and isinstance(expr.callee, Operator)
+    ]
     conditions = {item.condition: item for item in conditions_of(calls) if item.condition not in known}
     if count is None:
         own = shown_sizes(*(param.type for param in body.params)) - shown_sizes(
@@ -106,8 +108,25 @@ def _found(loop: Loop, body: Function, scopes: Scopes, held: Mapping[Scope, tupl
         )
         own = own.union(*map(introduced_sizes, post_order(body.body)))
         conditions |= {item.condition: item for item in held.get(home, ()) if own.isdisjoint(item.sizes)}
-    fails = any(isinstance(call.callee, Operator) and call.callee.planned for call in calls)
+    fails = any(map(_may_fail, hoisted))
     return _Found(loop, invariants, bool(conditions) or fails, tuple(conditions.values()))
+
+
+def _outside(scope: Scope, home: Scope) -> bool:
+    """Test whether a scope is neither `home` nor inside of it."""
+    return common_scope(scope, home) is not home
+
+
+def _may_fail(expr: Expr) -> bool:
+    """Test whether evaluating an expression may end the run, or not end at all."""
+    match expr:
+        case Call(callee=Operator() as operator):
+            return operator.may_fail
+        case Call():
+            return True
+        case Loop():
+            return iterations(expr.body, expr.scanned, expr.trip_count, expr.condition) is None
+    return False
 
 
 def _invariants(body: Function, scopes: Scopes) -> list[Expr]:

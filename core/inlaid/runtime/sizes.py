@@ -57,19 +57,22 @@ class Evaluated:
         return tuple(found)
 
     def bounded(self, dim: Dim) -> int | None:
-        """Return the value of an expression, with upper bounds for existential dimensions without a value; None if there is no
+        """Return the value of an expression, or an upper bound over existential dimensions without a value; None if there is no
         bound."""
         value = self(dim)
         if value is not None or isinstance(dim, int):
             return value
-        limits = dict(self._sizes)
-        for node in arith.post_order(dim, below=lambda node: _bounds(node, limits)):
-            if isinstance(node, SizeVar) and node not in limits:
-                bound = None if node.upper is None or not node.existential else known(node.upper, limits)
-                if bound is None:
+        ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
+            name: (arith.Const(size), arith.Const(size)) for name, size in self._sizes.items()
+        }
+        for node in arith.post_order(dim, below=lambda node: _bounds(node, self._sizes)):
+            if isinstance(node, SizeVar) and node not in ranges:
+                found = None if node.upper is None or not node.existential else arith.limits(node.upper, ranges)
+                if found is None:
                     return None
-                limits[node] = bound
-        return known(dim, limits)
+                ranges[node] = arith.wrap(node.lower), found[1]
+        found = arith.limits(dim, ranges)
+        return None if found is None else known(arith.unwrap(found[1]), {})
 
 
 def _bounds(node: arith.Expr, sizes: Mapping[arith.Expr, int]) -> tuple[arith.Expr, ...]:

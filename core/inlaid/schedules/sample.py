@@ -25,7 +25,7 @@ class SampleRule:
     name = "sample"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Offer a schedule. Declines symbolic channels, and channels that do not fill vectors."""
+        """Offer a schedule. Declines symbolic channels, channels that do not fill vectors, and symbolic numbers of taps."""
         anchor = find_anchor(program)
         if anchor is None or not context.capabilities.vector_bits or len(anchor.spatial) < 3 or not _samples(anchor):
             return None
@@ -61,6 +61,9 @@ def _samples(anchor: Anchor) -> bool:
             used = [spatial[1] in arith.free_vars(index) for index in node.indices]
             if len(used) < 2 or node.indices[1] != spatial[1] or sum(used) > 1:
                 return False
+    taps = (item.extent for item in anchor.block.iters if item.kind is ir.IterKind.REDUCTION)
+    if not all(isinstance(extent, arith.Const) for extent in taps):  # they are unrolled
+        return False
     return any(arith.reads_data(index) for node in _by_channel(anchor.block) for index in node.indices)
 
 

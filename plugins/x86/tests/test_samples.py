@@ -108,3 +108,15 @@ def test_samples_are_read_by_vectors_of_channels() -> None:
     executable = inlaid.compile(function([x, grid], ops.grid_sample(x, grid)), ["x86:threads=1"])
     kernels = [kernel.name for artifact in executable.package.artifacts for kernel in artifact.kernels]
     assert kernels.count("relayout") == 2
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_a_product_of_broadcast_matrices_is_no_sample(cpu: str) -> None:
+    """Symbolic sizes choose the matrix, as data would, and there may be no taps: no factors."""
+    depth, others = SizeVar("k"), SizeVar("m")
+    a, b = var("a", TensorType((N, 2, 3, depth), "float64")), var("b", TensorType((others, 2, depth, 5), "float64"))
+    unit = function([a, b], tuple_([ops.matmul(a, b)]))
+    executable = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"])
+    rng = np.random.default_rng(4)
+    for n, m, k in ((1, 4, 7), (4, 1, 2), (3, 3, 1), (2, 1, 0)):
+        check(unit, executable, [rng.normal(size=(n, 2, 3, k)), rng.normal(size=(m, 2, k, 5))])

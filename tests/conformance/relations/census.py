@@ -60,8 +60,12 @@ def take_census(names: Sequence[str] | None = None) -> Census:
     for program in (*operator_programs(names), *scope_programs(names)):
         found.programs[program.operator] += 1
         found.operators[program.name] = program.operator
-        for case in cases(program, stated(program).conditions):
+        conditions = stated(program)
+        for case in cases(program, conditions.conditions):
             found.add(program.name, case.name, refusal(lambda program=program, case=case: program.at(case.sizes)))  # type: ignore[misc]
+            if program.legal is not None and not program.legal(case.sizes):
+                for line in (line for item in conditions.broken(case) for line in conditions.lines[item]):
+                    found.lines.setdefault(line, set()).add(program.operator)
     for name, size, build in static_variants(names):
         found.add(name, size, refusal(build))
     return found

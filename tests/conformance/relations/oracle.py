@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from inlaid.arith import Constraint
 from inlaid.driver.shadow import flat
 from inlaid.errors import InlaidError, KernelFault
+from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
-from inlaid.graph.scope_conditions import conditions_of
+from inlaid.graph.scope_conditions import conditions_of, with_constraints
 from inlaid.types import Type
 
 from .operators import call_of
@@ -31,12 +32,21 @@ class Stated:
 
 
 def stated(program: Program) -> Stated:
-    """Collect the conditions of a program that is a call of an operator. Those of other programs are in `Program.legal`."""
-    if program.legal is not None:
-        return Stated((), {})
+    """Collect the conditions of a program: those of its operator, or of all scopes of its functions."""
     with logged() as log:
-        found = conditions_of([call_of(program.module)])
+        found = conditions_of([call_of(program.module)]) if program.legal is None else tuple(_of_scopes(program.module))
     return Stated(found, {item: log.of(item) for item in found})
+
+
+def _of_scopes(module: ir.Module) -> Iterator[Constraint]:
+    """Yield the conditions of the functions and branches of a module."""
+    for function in with_constraints(module).functions.values():
+        for expr in ir.post_order(function):
+            match expr:
+                case ir.Function(constraints=constraints):
+                    yield from constraints
+                case ir.If(constraints=(then, otherwise)):
+                    yield from (*then, *otherwise)
 
 
 @dataclass(frozen=True)

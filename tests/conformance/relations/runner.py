@@ -21,7 +21,7 @@ from .programs import Choice, chosen
 from .sizes import cases
 from .worker import LAYOUTS
 
-SECONDS = 120
+SECONDS = 600
 """Time after which a worker that has printed nothing is taken to hang."""
 MOST = 40
 """Number of workers for one part of the programs."""

@@ -1,5 +1,6 @@
-"""Programs about relations that are not between operands of one operator: in attributes that are expressions of sizes, in calls of
-functions, branches and loops, of operators that passes remove, and on sizes that a region or the plan computes."""
+"""Programs about relations that are not between operands of one operator: in attributes that are expressions of sizes, of users'
+operators, in calls of functions, branches and loops, of operators that passes remove, and on sizes that a region or the plan
+computes."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ import numpy as np
 from inlaid import arith, ops
 from inlaid.arith import Dim, SizeVar
 from inlaid.graph import ir
+from inlaid.graph.attrs import Attrs
+from inlaid.graph.operator import FusionKind, Operator
+from inlaid.tensor import te
 from inlaid.types import TensorType
 
 from .sizes import Program, Sizes, largest
@@ -39,7 +43,9 @@ class Source:
     def program(self, bounded: bool) -> Program:
         """Make the program; with `bounded`, sizes have upper bounds. Each size is 0, 1, the usual one, one less and one more, with
         all such values of the others."""
-        variables = {name: SizeVar(name, 0, largest(usual) if bounded else None) for name, usual in self.base.items()}
+        variables = {
+            name: SizeVar(name, 0, largest(max(usual, *self.more, 0)) if bounded else None) for name, usual in self.base.items()
+        }
         base = {variables[name]: usual for name, usual in self.base.items()}
         values = [sorted({0, 1, usual - 1, usual, usual + 1, *self.more}) for usual in base.values()]
         cases = tuple(dict(zip(base, sizes, strict=True)) for sizes in itertools.product(*values))
@@ -55,7 +61,8 @@ class Source:
 
 
 def scope_programs(names: Sequence[str] | None = None, bounded: bool = False) -> Iterator[Program]:
-    """Yield the programs, or those about the constructs named: "attribute", "call", "branch", "loop", "dropped", "computed"."""
+    """Yield the programs, or those about the constructs named: "attribute", "custom", "call", "branch", "loop", "dropped",
+    "computed"."""
     for source in SOURCES:
         if names is None or source.construct in names:
             yield source.program(bounded)
@@ -127,6 +134,20 @@ def of_number(name: str, build: Callable[[ir.Var, Dim], ir.Expr], least: int, *s
     )
 
 
+def quotient(dims: Dims) -> ir.Module:
+    """An extent is a quotient of sizes."""
+    a, b = tensor("a", dims["p"]), tensor("b", dims["q"])
+    extent = arith.unwrap(arith.floordiv(arith.wrap(dims["p"]), dims["q"]))
+    return main([a, b], ops.full(ops.reduce_sum(a, axes=(0,)), shape=(extent, 2)))
+
+
+def quotient_slice(dims: Dims) -> ir.Module:
+    """A slice ends at a quotient of sizes."""
+    a, b = tensor("a", dims["p"]), tensor("b", dims["q"])
+    extent = arith.unwrap(arith.floordiv(arith.wrap(dims["p"]), dims["q"]))
+    return main([a, b], ops.neg(ops.strided_slice(a, begin=(0,), end=(extent,), strides=(1,))))
+
+
 def suppressed(a: ir.Var, number: Dim) -> ir.Expr:
     scores = ops.reshape(ops.strided_slice(a, begin=(0, 0, 0), end=(1, 3, 1), strides=(1, 1, 1)), shape=(1, 1, 3))
     limits = [ir.constant(np.float32(value)) for value in (0.5, 0.0)]
@@ -137,6 +158,28 @@ def position(dims: Dims) -> ir.Module:
     """The greatest size that is a legal one of an operator is beyond what an integer holds that counts positions."""
     a = tensor("a", dims["p"], of="int8")
     return main([a], ops.argmax(a, axis=0))
+
+
+# --- operators of users -----------------------------------------------------------------------------------------------------
+
+
+def _shortened_type(attrs: Attrs, x: TensorType) -> TensorType:
+    return TensorType((arith.unwrap(arith.wrap(x.shape[0]) - 3),), x.dtype)
+
+
+shortened = Operator(
+    "test.shortened",
+    _shortened_type,
+    reference=lambda attrs, x: x[3:],
+    compute=lambda attrs, x: te.compute((arith.unwrap(arith.wrap(x.shape[0]) - 3),), lambda i: x[i + 3]),
+    fusion=FusionKind.INJECTIVE,
+)
+"""Leaves out three elements. Nothing but the extent of the result says that there must be as many."""
+
+
+def shorter(dims: Dims) -> ir.Module:
+    a = tensor("a", dims["p"])
+    return main([a], shortened(a))
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------------
@@ -162,6 +205,15 @@ def computed_size(dims: Dims) -> ir.Module:
     """The callee declares a size that is an expression of another."""
     x, y = tensor("x", N), tensor("y", arith.unwrap(N * 2))
     callee = ir.function([x, y], ops.sub(ops.concat(x, x, axis=0), y))
+    a, b = tensor("a", dims["p"]), tensor("b", dims["q"])
+    return main([a, b], ir.call(callee, [a, b]))
+
+
+def bounded_size(dims: Dims) -> ir.Module:
+    """The callee declares bounds of a size, the greatest of which is another size."""
+    count = SizeVar("count")
+    x, y = tensor("x", SizeVar("few", 2, count)), tensor("y", count)
+    callee = ir.function([x, y], ops.mul(ops.reduce_sum(x, axes=(0,)), y))
     a, b = tensor("a", dims["p"]), tensor("b", dims["q"])
     return main([a, b], ir.call(callee, [a, b]))
 
@@ -298,6 +350,15 @@ def loop_stacked(dims: Dims) -> ir.Module:
     return main([a, b], ir.loop(body, state=[zeros], scanned=[a], stacked_extent=dims["q"]))
 
 
+def loop_invariant(dims: Dims) -> ir.Module:
+    """An operator in the body reads the fifth element of a vector in every iteration, whose number data determines."""
+    a, b, count = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("count", of="int64")
+    state = tensor("state", dims["q"])
+    element = ops.take(a, ir.constant(np.int64(4)), axis=0)
+    body = ir.function([counter(), state], ir.tuple_([going(), ops.add(state, ops.exp(element))]))
+    return main([a, b, count], ir.tuple_item(ir.loop(body, state=[b], trip_count=count), 0))
+
+
 # --- operators that passes remove -------------------------------------------------------------------------------------------
 
 
@@ -306,7 +367,9 @@ def unused(a: ir.Var, b: ir.Var) -> ir.Expr:
 
 
 def unused_item(a: ir.Var, b: ir.Var) -> ir.Expr:
-    return ops.add(ir.tuple_item(ir.tuple_([a, equal(a, b)]), 0), ir.constant(np.float32(1)))
+    fields = ir.tuple_([a, equal(a, b)])
+    both = ir.var("both", fields.type)
+    return ir.let(both, fields, ops.add(ir.tuple_item(both, 0), ir.constant(np.float32(1))))
 
 
 def equal_branches(a: ir.Var, b: ir.Var) -> ir.Expr:
@@ -394,6 +457,20 @@ def computed_gather(a: ir.Var, b: ir.Var) -> ir.Expr:
     return ops.take_along_axis(ops.reshape(b, shape=(1, b.type.shape[0])), zeros, axis=0)  # type: ignore[attr-defined]
 
 
+def computed_quotient(a: ir.Var, b: ir.Var) -> ir.Expr:
+    """A slice ends at a quotient of sizes, the second of which a kernel computes."""
+    rows = kept(a)
+    (count,) = rows.type.shape  # type: ignore[attr-defined]
+    end = arith.unwrap(arith.floordiv(b.type.shape[0], count))  # type: ignore[attr-defined]
+    return ops.neg(ops.strided_slice(ops.after(b, rows), begin=(0,), end=(end,), strides=(1,)))
+
+
+def bound_quotient(a: ir.Var, b: ir.Var) -> ir.Expr:
+    size, witness = counted(a)
+    end = arith.unwrap(arith.floordiv(b.type.shape[0], size))  # type: ignore[attr-defined]
+    return ops.neg(ops.strided_slice(ops.after(b, witness), begin=(0,), end=(end,), strides=(1,)))
+
+
 def bound_reshape(a: ir.Var, b: ir.Var) -> ir.Expr:
     size, witness = counted(a)
     return ops.reshape(ops.after(ops.neg(b), witness), shape=(size, 1))
@@ -436,9 +513,13 @@ SOURCES = (
     Source(
         "attribute", "positions", position, {"p": 3}, lambda p: 1 <= p < 1 << 31, (np.arange(3, dtype=np.int8),), (1 << 31,)
     ),
+    Source("attribute", "quotient", quotient, {"p": 5, "q": 2}, lambda p, q: q > 0, (numbers(5), numbers(2))),
+    Source("attribute", "quotient-slice", quotient_slice, {"p": 5, "q": 2}, lambda p, q: q > 0, (numbers(5), numbers(2))),
+    Source("custom", "shortened", shorter, {"p": 5}, lambda p: p >= 3, (numbers(5),), (2, 3)),
     Source("call", "two-values", two_values, {"p": 5, "q": 5}, same, _TWO),
     Source("call", "fixed-size", fixed_size, {"p": 5, "q": 3}, lambda p, q: q == 3, (numbers(5, 3),)),
     Source("call", "computed-size", computed_size, {"p": 3, "q": 6}, lambda p, q: q == 2 * p, (numbers(3), numbers(6))),
+    Source("call", "bounded-size", bounded_size, {"p": 3, "q": 5}, lambda p, q: 2 <= p <= q, (numbers(3), numbers(5))),
     Source("call", "inner", inner_condition, {"p": 5, "q": 5}, same, _TWO),
     Source("call", "three", three_calls, {"p": 4, "q": 4, "r": 4}, lambda p, q, r: p == q == r, (numbers(4),) * 3),
     Source("call", "declared-result", declared_result, {"p": 5, "q": 5}, same, _TWO),
@@ -458,6 +539,8 @@ SOURCES = (
     Source("loop", "scanned", loop_scanned, {"p": 4, "q": 4}, same, (numbers(4, 3), numbers(4, 3))),
     Source("loop", "slices", loop_slices, {"p": 5, "q": 5}, same, (numbers(3, 5), numbers(5))),
     Source("loop", "stacked", loop_stacked, {"p": 4, "q": 4}, same, (numbers(4, 3), numbers(4))),
+    Source("loop", "invariant", loop_invariant, {"p": 5, "q": 5}, always, (*_TWO, np.array(2))),
+    Source("loop", "invariant-not-entered", loop_invariant, {"p": 5, "q": 5}, always, (*_TWO, np.array(0))),
     of_pair("dropped", "unused", unused, same),
     of_pair("dropped", "unused-item", unused_item, same),
     of_pair("dropped", "equal-branches", equal_branches, same),
@@ -475,6 +558,8 @@ SOURCES = (
     of_pair("computed", "broadcast", computed_broadcast, broadcasts),
     of_pair("computed", "scatter", computed_scatter, within),
     of_pair("computed", "gather", computed_gather, within),
+    of_pair("computed", "quotient", computed_quotient, lambda p, q: p > 0),
+    of_pair("computed", "bound-quotient", bound_quotient, lambda p, q: p > 0),
     of_pair("computed", "bound-reshape", bound_reshape, same),
     of_pair("computed", "bound-product", bound_product, same),
     of_pair("computed", "bound-slice", bound_slice, within),

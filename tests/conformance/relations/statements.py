@@ -19,14 +19,15 @@ from types import FrameType, FunctionType
 from typing import Any
 
 import inlaid
-from inlaid import ops
+from inlaid import arith, ops
 from inlaid.arith import Constraint
 from inlaid.errors import InlaidError
 from inlaid.graph import conditions
 from inlaid.graph.operator import Operator
+from inlaid.types import Type
 
 ROOT = Path(inlaid.__file__).parent
-_REQUIRE = conditions.require
+_REQUIRE, _NOT_NEGATIVE = conditions.require, conditions.not_negative
 
 
 @dataclass(frozen=True, order=True)
@@ -67,7 +68,7 @@ class Log:
 
     def of(self, constraint: Constraint) -> frozenset[Line]:
         """Return the lines that state a condition."""
-        return frozenset(line for line, stated in self.entries if stated.condition == constraint.condition)
+        return frozenset(line for line, stated in self.entries if arith.with_value(stated.condition) == constraint.condition)
 
 
 _LOG: ContextVar[Log | None] = ContextVar("log", default=None)
@@ -79,6 +80,15 @@ def _require(constraint: Constraint) -> None:
     if log is not None:
         log.entries.append((_line(sys._getframe(1)), constraint))
     _REQUIRE(constraint)
+
+
+def _not_negative(type_: Type) -> Iterator[Constraint]:
+    """`not_negative`, which also logs."""
+    log = _LOG.get()
+    for constraint in _NOT_NEGATIVE(type_):
+        if log is not None:
+            log.entries.append((_line(sys._getframe(1)), constraint))
+        yield constraint
 
 
 def _line(frame: FrameType | None) -> Line:
@@ -97,6 +107,8 @@ def logged() -> Iterator[Log]:
         for module in [*sys.modules.values()]:
             if getattr(module, "require", None) is _REQUIRE:
                 module.require = _require  # type: ignore[attr-defined]
+            if module is not conditions and getattr(module, "not_negative", None) is _NOT_NEGATIVE:
+                module.not_negative = _not_negative  # type: ignore[attr-defined]
     log = Log([])
     token = _LOG.set(log)
     try:
@@ -127,8 +139,10 @@ def refusal(build: Callable[[], object]) -> Refusal | None:
 
 # --- sources --------------------------------------------------------------------------------------------------------------
 
-_BESIDE = ("graph/unify.py", "graph/loops.py", "graph/ir.py")
+_BESIDE = ("graph/unify.py", "graph/loops.py", "graph/scope_conditions.py")
 """Modules besides those of operators that state relations."""
+_STATING = ("require", "broadcast_shapes", "not_negative")
+"""How the names of functions begin that state relations."""
 
 
 @dataclass(frozen=True)
@@ -219,5 +233,5 @@ def _stated(module: _Module, node: ast.AST) -> Iterator[Statement]:
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             source, name = module.imports.get(call.func.id, ("", ""))
-            if source == conditions.__name__ and name.startswith(("require", "broadcast_shapes")) and name != "require_static":
+            if source == conditions.__name__ and name.startswith(_STATING) and name != "require_static":
                 yield Statement(Line(module.file, call.lineno), call.end_lineno or call.lineno, ast.unparse(call))

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
+from inlaid import arith, ops
+from inlaid.arith import Dim, SizeVar
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_library
 from inlaid.errors import InlaidError, Unsupported
 from inlaid.graph import ir
+from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime.executable import Executable
 
@@ -74,6 +75,16 @@ class Runtime(Way):
     def placed(self, executable: Executable, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the inputs in the memory where the program is to read them."""
         return inputs
+
+
+class Reference(Runtime):
+    """The reference target. A package refers to operators by name, hence not to those that only passes build."""
+
+    def compile(self, module: ir.Module) -> Run:
+        for expr in ir.post_order(module.main):
+            if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) and expr.callee not in ops.OPERATORS:
+                raise Unsupported(f"only passes build {expr.callee.name}")
+        return super().compile(module)
 
 
 class OnDevice(Runtime):
@@ -153,7 +164,7 @@ class Library(Way):
             sizes: dict[arith.Expr, int] = {}
             for spec, item in zip(executable.inputs, inputs, strict=True):
                 sizes |= {dim: extent for dim, extent in zip(spec.shape, item.shape, strict=True) if isinstance(dim, SizeVar)}
-            shapes = [tuple(max(arith.evaluate(dim, sizes), 0) for dim in spec.shape) for spec in executable.outputs]
+            shapes = [tuple(_extent(dim, sizes) for dim in spec.shape) for spec in executable.outputs]
             outputs = [
                 self.guards.empty(shape, spec.dtype.numpy, 64)  # type: ignore[union-attr]
                 for shape, spec in zip(shapes, executable.outputs, strict=True)
@@ -181,12 +192,20 @@ class Library(Way):
         return found
 
 
+def _extent(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int:
+    """Return an extent of a result at any sizes, legal or not."""
+    try:
+        return max(arith.evaluate(dim, sizes), 0)
+    except ZeroDivisionError:
+        return 0
+
+
 def _runtime(target: str) -> Callable[[Guards, Path], Way]:
     return lambda guards, folder: Runtime(guards, target)
 
 
 WAYS: Mapping[str, Callable[[Guards, Path], Way]] = {
-    "reference": _runtime("reference"),
+    "reference": lambda guards, folder: Reference(guards, "reference"),
     "x86": _runtime("x86:threads=1"),
     "x86-check": _runtime("x86:threads=1,check=true"),
     "opencl": lambda guards, folder: OpenCL(guards),

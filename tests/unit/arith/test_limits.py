@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from inlaid import arith
@@ -18,15 +18,16 @@ def expressions(draw: Any, depth: int = 3) -> Expr:
     if not depth or draw(st.booleans()):
         return draw(st.sampled_from((K, N, arith.wrap(draw(st.integers(-4, 9))))))  # type: ignore[no-any-return]
     a, b = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    divisors = st.one_of(st.integers(1, 5), st.sampled_from((K, N)))
     match draw(st.integers(0, 5)):
         case 0:
             return arith.add(a, b)
         case 1:
             return arith.mul(a, b)
         case 2:
-            return arith.floordiv(a, draw(st.integers(1, 5)))
+            return arith.floordiv(a, draw(divisors))
         case 3:
-            return arith.floormod(a, draw(st.integers(1, 5)))
+            return arith.floormod(a, draw(divisors))
         case 4:
             return arith.minimum(a, b)
         case _:
@@ -41,7 +42,23 @@ def test_values_lie_within(expr: Expr, n: int, most: int, data: st.DataObject) -
     assert K not in arith.free_vars(found[0]) | arith.free_vars(found[1])
     low, high = (evaluate(bound, {N: n}) for bound in found)
     k = data.draw(st.integers(0, n + most))
+    assume(evaluate(arith.has_value(expr), {K: k, N: n}))
     assert low <= evaluate(expr, {K: k, N: n}) <= high
+
+
+def test_a_factor_that_may_be_negative() -> None:
+    """An image that is smaller than a window has a negative extent."""
+    ranges = {K: (arith.ZERO, arith.wrap(9)), N: (arith.ZERO, arith.wrap(4))}
+    assert limits((K - 2) * N * 64, ranges) == (arith.wrap(-512), arith.wrap(1792))
+
+
+def test_a_quotient_is_bounded_where_it_has_a_value() -> None:
+    """The divisor may be 0, but has no quotient then."""
+    ranges = {K: (arith.ZERO, arith.wrap(N))}
+    assert limits(SizeVar("m") // K, ranges) == (arith.ZERO, SizeVar("m"))
+    found = limits(SizeVar("m") % K, ranges)
+    assert found is not None
+    assert [evaluate(found[1], {N: n}) for n in (0, 1, 5)] == [0, 0, 4]
 
 
 def test_what_falls_is_greatest_at_the_least() -> None:

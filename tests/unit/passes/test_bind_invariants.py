@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program, assert_same, programs, run
 
 from inlaid import ops
+from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter, evaluate
 from inlaid.graph.normal import to_graph_form
@@ -109,6 +111,34 @@ def test_results_that_never_change() -> None:
     counter = Counter()
     value = counter(Y)
     assert counts(repeat(lambda i, total: ops.add(ops.relu(value), ops.neg(value))), counter) == (4, 1)
+
+
+def times(body: ir.Expr, count: ir.Var) -> ir.Function:
+    """Add a value to X in `count` iterations."""
+    i, total = ir.var("i", COUNT), ir.var("total", MATRIX)
+    inner = ir.function([i, total], ir.tuple_([ir.constant(True), ops.add(total, body)]))
+    return ir.function([X, Y, count], ir.tuple_item(ir.loop(inner, state=[X], trip_count=count), 0))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_may_fail_is_computed_if_the_loop_runs(nested: bool) -> None:
+    """An index out of range is an error only in an iteration, even if the operator is in a loop that is itself invariant."""
+    count, row = ir.var("count", COUNT), ir.constant(np.array([7]))
+    counter = Counter()
+    out_of_range = ops.take(counter(Y), row, axis=0)
+    body = repeat(lambda j, state: ops.add(state, out_of_range), Y, 3) if nested else out_of_range
+    changed = bind_invariants(times(body, count))
+    verify(ir.Module({"main": changed}))
+    assert_same(Interpreter().run(changed, [*VALUES, np.array(0)]), VALUES[0])
+    assert counter.count == 0
+    with pytest.raises(KernelFault, match="index must be >= -2 and < 2, got 7"):
+        Interpreter().run(changed, [*VALUES, np.array(1)])
+    assert counter.count == 1
+
+
+def test_what_cannot_fail_needs_no_condition() -> None:
+    changed = bind_invariants(times(ops.exp(Y), ir.var("count", COUNT)))
+    assert not any(isinstance(expr, ir.If) for expr in ir.post_order(changed))
 
 
 def test_nothing_to_do() -> None:

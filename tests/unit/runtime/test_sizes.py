@@ -1,4 +1,4 @@
-"""Formulas give what walking an expression gives."""
+"""Formulas give what walking an expression gives, and bounds hold for all sizes that are unknown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlaid import arith
-from inlaid.arith import SizeVar
+from inlaid.arith import Dim, SizeVar
 from inlaid.errors import InlaidError
-from inlaid.runtime.sizes import Formula, known
+from inlaid.runtime.sizes import Evaluated, Formula, known
 
 A, B = SizeVar("a"), SizeVar("b")
 BINARY = (arith.add, arith.mul, arith.floordiv, arith.floormod, arith.minimum, arith.maximum)
@@ -40,3 +40,24 @@ def test_formulas(expr, a, b):
 def test_edges(dim):
     for sizes in ({A: 3, B: 4}, {A: 0, B: 4}, {B: 1}):
         assert outcome(Formula(dim).known, sizes) == outcome(known, dim, sizes)
+
+
+COUNT = SizeVar("?count", 0, A)
+
+
+@pytest.mark.parametrize(
+    ("dim", "most"),
+    [
+        (COUNT * 2 + B, 14),
+        (B - COUNT, 4),
+        (B // COUNT, 4),
+        (arith.select(arith.compare("==", COUNT, 1), B * 2, COUNT), 8),
+        (arith.floormod(B, arith.maximum(COUNT, 1)), 4),
+        (SizeVar("?pair", 0, COUNT + 1), 6),
+        (SizeVar("?free"), None),
+        (A + B, 9),
+    ],
+)
+def test_bounds_of_sizes_that_a_kernel_computes(dim: Dim, most: int | None) -> None:
+    """An expression may be greatest where its sizes are not."""
+    assert Evaluated({A: 5, B: 4}).bounded(dim) == most

@@ -104,7 +104,9 @@ class _Function:
         p.emit("ret i32 0")
         if calls:
             p.label("failed")
-            self._fail(p.op(f"load i32, ptr {self.status}", "i32").ref, self.context)
+            code = p.op(f"load i32, ptr {self.status}", "i32")
+            refused = p.op(f"icmp slt {code}, 0", "i1")  # `inlaid.runtime.host.VIOLATION` or less
+            self._fail(p.op(f"select {refused}, i32 {INVALID_SIZE}, {code}", "i32").ref, self.context)
         arguments = [f"{INDEX} %size{number}" for number in range(len(function.sizes))]
         arguments += [f"ptr %argument{number}" for number in range(function.arguments)]
         arguments += ["ptr %workspace", "ptr %message"]
