@@ -6,8 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import numpy_helper
 
+import inlaid
 from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.graph.ir import Call, post_order
@@ -234,6 +238,22 @@ def test_resize_of_opset_10(mode: str, scales: list[float]) -> None:
 def test_resize(mode: str, coordinates: str, sizes: list[int]) -> None:
     inputs = [normal(1, 1, 4, 5), None, None, np.array(sizes)]
     like_onnxruntime("Resize", 13, inputs, mode=mode, coordinate_transformation_mode=coordinates)
+
+
+@pytest.mark.parametrize("scale", [0.7, 0.9, 2.3, 1 / 3, 1.3, 2.34, 1.9299516677856445])
+def test_sizes_of_float32_products(scale: float) -> None:
+    """The product is rounded to float32 before it is rounded down. The last three scales have no fraction with equal products."""
+    body = 'g (float[1, n] x, float[2] s) => (float[1, m] y) { y = Resize<mode = "linear"> (x, , s) }'
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {body}')
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, scale], np.float32), "s"))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    symbolic = inlaid.compile(model, targets=["reference"])
+    for size in (1, 3, 10, 30, 60, 414, 1000, 4096, 50000):
+        feeds = {"x": np.arange(size, dtype=np.float32)[None]}
+        (expected,) = session.run(None, feeds)
+        for compiled in (symbolic, inlaid.compile(model, targets=["reference"], dims={"n": size})):
+            (result,) = compiled.run(feeds).values()
+            assert isinstance(result, np.ndarray) and result.shape == expected.shape
 
 
 def test_resize_refuses() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
@@ -26,10 +30,47 @@ def _floats(node: Node, index: int) -> tuple[float, ...]:
     return () if node.optional(index) is None else tuple(map(float, node.require_static(index).reshape(-1)))
 
 
+_EXTENTS = 1 << 16
+"""Greatest extent for which the size of a symbolic axis is that of a static one."""
+_DIGITS = 24
+"""Significant bits of a float32."""
+
+
 def _scaled(extent: Dim, scale: float) -> Dim:
-    """Compute floor(extent * scale)."""
-    exact = Fraction(scale)
-    return simple(arith.unwrap(arith.floordiv(arith.mul(extent, exact.numerator), exact.denominator)))
+    """Compute floor(extent * scale) of the float32 product, as ONNX's shape inference and ONNX Runtime do: 10 * 0.7 is 7, although
+    the float32 number 0.7 is less than 7 / 10."""
+    if isinstance(extent, int):
+        return int(_products(np.array(extent), scale))
+    ratio = _ratio(scale)
+    if ratio is not None:
+        return simple(arith.unwrap(arith.floordiv(arith.mul(extent, ratio.numerator), ratio.denominator)))
+    # Rounding moves a product of b bits by at most half of its last bit, 2 ** (b - 25), up to an integer.
+    factor, denominator = Fraction(scale).as_integer_ratio()
+    most = (factor * _EXTENTS).bit_length()
+    half: Dim = 1 << (most - _DIGITS - 1)
+    for bits in reversed(range(_DIGITS, most)):
+        shorter = arith.compare("<", extent, -(-(1 << bits) // factor))
+        half = arith.select(shorter, 1 << (bits - _DIGITS - 1) if bits > _DIGITS else 0, half)
+    return simple(arith.unwrap(arith.floordiv(arith.add(arith.mul(extent, factor), half), denominator)))
+
+
+def _products(extents: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:
+    """Return the integer parts of float32 products."""
+    return np.floor(extents.astype(np.float32) * np.float32(scale)).astype(np.int64)
+
+
+@functools.cache
+def _ratio(scale: float) -> Fraction | None:
+    """Return the simplest fraction that is `scale` in float32, and whose products with extents up to `_EXTENTS` have the integer
+    parts of the float32 products; None if there is none."""
+    extents = np.arange(_EXTENTS + 1)
+    rounded = _products(extents, scale)
+    for digits in range(8):
+        ratio = Fraction(scale).limit_denominator(10**digits)
+        same = np.float32(ratio) == np.float32(scale)
+        if same and np.array_equal(extents * ratio.numerator // ratio.denominator, rounded):
+            return ratio
+    return None
 
 
 def _resize_10(node: Node) -> Expr:
