@@ -41,7 +41,6 @@ def test_the_error_does_not_grow(extents: tuple[int, ...], symbolic: bool) -> No
     exact = np.float64(np.float32(0.1)) * np.prod(extents)
     (plain,), (sums,) = interp.run(program, [x]), interp.run(blocked, [x])
     assert np.abs(sums - exact).max() < np.abs(plain - exact).min() / 2
-    assert block_sums(blocked, FLOAT64) is blocked or not symbolic
 
 
 @pytest.mark.parametrize("extents", [(BLOCK,), (64, 64), (SizeVar("n", 0, BLOCK),), (SizeVar("n", 0, 64), SizeVar("m", 0, 64))])
