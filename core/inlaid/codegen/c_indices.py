@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from inlaid import arith
 from inlaid.codegen import c_values
@@ -47,14 +47,19 @@ def index_text(
     leaf: Callable[[arith.Expr], str | None],
     assign: Callable[[str], str],
     indices: arith.Analyzer | None = None,
+    leaves: Container[arith.Expr] = (),
 ) -> str:
-    """Print an index expression as C. `leaf` returns the text of variables and loads, None for other nodes; `indices` knows the
-    bounds of variables. `assign` prints an assignment of a text to a new variable and returns its name: the common subexpressions
-    of an expression of more than `LONGEST` nodes have variables, and so have others where it is deep."""
+    """Print an index expression as C. `leaf` returns the text of variables, loads and `leaves`, None for other nodes; `indices`
+    knows the bounds of variables. `assign` prints an assignment of a text to a new variable and returns its name: the common
+    subexpressions of an expression of more than `LONGEST` nodes have variables, and so have others where it is deep."""
     indices = indices or arith.Analyzer()
-    if not arith.is_long(expr, LONGEST, _unconditional):
+
+    def below(node: arith.Expr) -> tuple[arith.Expr, ...]:
+        return () if node in leaves else _unconditional(node)
+
+    if not arith.is_long(expr, LONGEST, below):
         return _index(expr, leaf, indices).code
-    parts, numbers = arith.named_parts(expr, depth=arith.LEVELS, below=_unconditional)
+    parts, numbers = arith.named_parts(expr, depth=arith.LEVELS, below=below)
     names: list[str] = []
 
     def named(node: arith.Expr) -> str | None:

@@ -38,7 +38,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         return f"size{len(lines) - 1}"
 
     def size(expr: arith.Dim) -> str:
-        return index_text(arith.wrap(expr), places.get, assigned)
+        return index_text(arith.wrap(expr), places.get, assigned, leaves=places)
 
     def place(buffer: RegionBuffer) -> str:
         const = "const " if buffer.storage in ("input", "constant") else ""

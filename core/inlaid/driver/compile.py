@@ -58,7 +58,9 @@ def cut(
     partitioned = partition(module, candidates, place=placement(settings, candidates, registry, FALLBACK))
     able = [registry.capabilities(candidate.target) for candidate in candidates]
     loops = [number for number, item in enumerate(able) if item.control_flow]
-    partitioned = absorb_control(partitioned, loops, [number for number, item in enumerate(able) if item.branches])
+    branches = [number for number, item in enumerate(able) if item.branches]
+    static = [number for number, item in enumerate(able) if not item.dynamic_dims]
+    partitioned = absorb_control(partitioned, loops, branches, static)
     verify_partition(module, partitioned)
     return partitioned, candidates
 

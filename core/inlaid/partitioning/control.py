@@ -18,10 +18,13 @@ _Known = dict[int, ir.Expr]
 """Rewritten expressions, by id of the original."""
 
 
-def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: Collection[int]) -> Partitioned:
+def absorb_control(
+    partitioned: Partitioned, loops: Collection[int], branches: Collection[int], static: Collection[int] = ()
+) -> Partitioned:
     """Merge each loop or branch that consists of regions of one target into one region. The target must be in `loops` for a loop,
-    in `branches` for a branch, and in both for a loop with branches. The merged region has the name of its first region. A whole
-    function that contains branches, and only regions of one target, is merged as well.
+    in `branches` for a branch, and in both for a loop with branches. A loop with symbolic sizes, such as its number of iterations,
+    is not merged for a target in `static`. The merged region has the name of its first region. A whole function that contains
+    branches, and only regions of one target, is merged as well.
 
     A loop is not merged if it computes sizes: a state varies in shape, or a stacked output has a data-dependent length. A branch is
     not merged if it computes sizes, or if its arms check sizes, since only the taken arm may check. The same holds for a loop whose
@@ -29,7 +32,7 @@ def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: C
     """
     guarded = {name for guard in partitioned.guards for name in (guard.region, *guard.regions)}
     mine = {name: target for name, target in partitioned.regions.items() if name not in guarded}
-    absorber = _Absorber(dict(partitioned.module.functions), mine, frozenset(loops), frozenset(branches))
+    absorber = _Absorber(dict(partitioned.module.functions), mine, frozenset(loops), frozenset(branches), frozenset(static))
     for name, function in partitioned.module.functions.items():
         if name not in partitioned.regions and any(isinstance(expr, (ir.Loop, ir.If)) for expr in ir.post_order(function)):
             absorber.functions[name] = absorber.absorbed(function)
@@ -52,6 +55,7 @@ class _Absorber:
     regions: dict[str, int]
     loops: frozenset[int]
     branches: frozenset[int]
+    static: frozenset[int]
     merged: dict[str, str] = field(default_factory=dict)
     held: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
     added: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
@@ -123,6 +127,8 @@ class _Absorber:
         controls = [item for item in (loop.trip_count, loop.condition) if item is not None]
         fixed = [*controls, *loop.state, *loop.scanned]
         captured = [item for item in _read([scope], scopes) if not any(item is param for param in body.params)]
+        if self.regions[names[0]] in self.static and any(type_vars(item.type) for item in (loop, *fixed, *captured)):
+            return None
         count = iterations(body, loop.scanned, loop.trip_count, loop.condition)
         constraints = self.held.get(scope, ())
         if not _sizes_known(loop, body, [*fixed, *captured], count) or (constraints and count is None):

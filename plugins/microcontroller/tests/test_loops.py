@@ -13,8 +13,10 @@ import pytest
 from tests.unit.frontends.tflite.test_recurrent import lstm_of_int8, lstm_of_int16, streamed
 
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder
+from inlaid.errors import Unsupported
 from inlaid.frontends.tflite import first_states, load
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Module, constant, function, loop, tuple_, tuple_item, var
@@ -96,6 +98,31 @@ def test_slices_and_stacked_outputs() -> None:
     result = loop(body, state=(constant(np.arange(5, dtype=np.int16)),), scanned=(x,))
     module = Module({"main": function((x,), tuple_([tuple_item(result, number) for number in range(3)]))})
     check(module, 1, x=np.random.default_rng(0).integers(-900, 900, (6, 5)).astype(np.int16))
+
+
+def test_the_number_of_the_round_through_a_view() -> None:
+    x, state, row = (var(name, TensorType(shape, "float32")) for name, shape in (("x", (5, 1)), ("s", (1,)), ("row", (1,))))
+    number = ops.cast(ops.reshape(STEP, shape=(1,)), dtype="float32")
+    body = function((STEP, state, row), tuple_((TRUE, ops.add(state, row), number)))
+    result = loop(body, state=(constant(np.zeros(1, np.float32)),), scanned=(x,))
+    module = Module({"main": function((x,), tuple_([tuple_item(result, 0), tuple_item(result, 1)]))})
+    check(module, 1, x=np.arange(5, dtype=np.float32)[:, None])
+
+
+def test_a_loop_over_a_symbolic_number_of_rows() -> None:
+    """It stays with a target that takes symbolic sizes, and its body with this target; without another target it is refused."""
+    x, state, row = (
+        var(name, TensorType(shape, "float32")) for name, shape in (("x", (SizeVar("n"), 3)), ("s", (3,)), ("row", (3,)))
+    )
+    body = function((STEP, state, row), tuple_((TRUE, ops.add(state, row))))
+    module = Module({"main": function((x,), tuple_item(loop(body, state=(constant(np.zeros(3, np.float32)),), scanned=(x,)), 0))})
+    with pytest.raises(Unsupported):
+        compile_module(module, [TARGET])
+    executable = compile_module(module, [TARGET, "reference"])
+    for rows in (0, 1, 4):
+        value = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+        (result,) = executable.run({"x": value}).values()
+        np.testing.assert_array_equal(result, value.sum(0))
 
 
 def test_damaged_loops_are_refused() -> None:

@@ -105,6 +105,22 @@ def test_a_sum_that_is_read_inside_stays() -> None:
     assert block_sums(program, FLOAT64) is program
 
 
+def test_elements_that_data_chooses_stay() -> None:
+    """The index of the element is read from a buffer that the loop changes."""
+    x, chosen, sums = (
+        ir.Buffer("x", (5000,), FLOAT32),
+        ir.Buffer("chosen", (5000,), dtype("int64")),
+        ir.Buffer("sums", (4,), FLOAT32),
+    )
+    cell, k, row = ir.Buffer("cell", (1,), dtype("int64")), Var("k"), Var("row")
+    place = (ir.checked(ir.load(cell, (arith.ZERO,)), 0, 3),)
+    update = ir.Store(sums, place, ir.load(sums, place) + ir.load(x, (k,)))
+    body = ir.For(k, arith.wrap(5000), ir.Seq((ir.Store(cell, (arith.ZERO,), ir.load(chosen, (k,))), update)))
+    start = ir.For(row, arith.wrap(4), ir.Store(sums, (row,), ir.const(0, FLOAT32)))
+    program = ir.LoopProgram("groups", (x, chosen), (sums,), ir.Seq((start, ir.Alloc(cell, body))))
+    assert block_sums(program, FLOAT64) is program
+
+
 def test_totals_are_as_large_as_a_tile() -> None:
     """A product of 64 x 64 whose tile of 4 rows is accumulated at a time."""
     x, out = ir.Buffer("x", (64, 5000), FLOAT32), ir.Buffer("out", (64,), FLOAT32)

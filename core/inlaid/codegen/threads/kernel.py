@@ -51,7 +51,6 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     """Print a kernel. Its parameters are, in order: base pointer and byte offset of each buffer, scalars, sizes, and the report
     pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the language lacks."""
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
-    program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
     program = legalise(expand_program(flatten_nests(program)), c_values.NATIVE, dialect.converted)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)

@@ -192,7 +192,7 @@ def _elements(loop: ir.For, updates: Sequence[_Update]) -> tuple[_Elements, ...]
                             return None  # it may keep the element inside the buffer
                 case _:
                     return None
-        if not dropped.isdisjoint(update.used):
+        if not dropped.isdisjoint(update.used) or any(map(arith.reads_data, update.store.indices)):
             return None
         result[_Elements(update.store.buffer, update.store.indices, tuple(around))] = None
     return tuple(result)

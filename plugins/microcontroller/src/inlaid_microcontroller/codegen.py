@@ -50,20 +50,20 @@ class MicrocontrollerCodegen(Codegen):
     def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes. Raises `Unsupported` for symbolic sizes."""
         region = unit.body if isinstance(unit, RegionLoop) else unit
+        if unit.signature.dims:
+            nodes = [node for call in region.calls for node in call.nodes]
+            raise Unsupported(
+                f"expected static sizes, since memory is planned statically, found dimension {unit.signature.dims[0].name}",
+                node=nodes[0] if nodes else None,
+                remedy=Remedy.of("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
+            )
         code, constants = self._unit(region, context)
         code = looped(unit, code) if isinstance(unit, RegionLoop) else code
         size = workspace(code.arena, code.fast)
         return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, constants, {"": size})
 
     def _unit(self, unit: RegionProgram, context: CompileContext) -> tuple[Unit, Mapping[str, np.ndarray[Any, Any]]]:
-        """Compile the calls of a region. Returns the unit and the constants. Raises `Unsupported` for symbolic sizes."""
-        if unit.signature.dims:
-            nodes = [node for call in unit.calls for node in call.nodes]
-            raise Unsupported(
-                f"expected static sizes, since memory is planned statically, found dimension {unit.signature.dims[0].name}",
-                node=nodes[0] if nodes else None,
-                remedy=Remedy.of("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
-            )
+        """Compile the calls of a region. Returns the unit and the constants."""
         names: set[str] = set()
         kernels: list[Kernel] = []
         taken: dict[int, tuple[int, tuple[int, ...]]] = {}

@@ -231,8 +231,8 @@ struct {name} {{
             head += f"    uint8_t going = {f'*{buffer(loop.condition)}' if loop.condition >= 0 else '1'};\n"
             limits.append("going")
         kind = "int64_t" if loop.trips >= 0 or loop.rounds < 0 else "int32_t"
-        number = self.unit.buffers[loop.number]
-        inside = f"    *{self._argument(number)} = round;\n" if any(loop.number in call.buffers for call in self.unit.calls) else ""
+        # Kernels may read the number through a view. Where none reads it, copies that follow may use its place.
+        inside = f"    *{buffer(loop.number)} = round;\n"
         inside += "".join(f"    {copy(item)}" for item in loop.before) + calls + "".join(f"    {copy(item)}" for item in loop.after)
         inside += f"    going = *{buffer(loop.going)};\n" if loop.going >= 0 else ""
         indented = "".join(f"    {line}\n" for line in inside.splitlines())
