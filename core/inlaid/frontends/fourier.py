@@ -14,7 +14,7 @@ from inlaid.ops.shape import iota, pad, transpose
 from inlaid.types import DType
 
 
-def waves(rows: Dim, columns: Dim, length: Dim, of: DType) -> tuple[Expr, Expr]:
+def waves(rows: Dim, columns: Dim, length: Dim, dtype: DType) -> tuple[Expr, Expr]:
     """Build the matrices cos and sin of 2 pi t k / length for t in [0, rows), k in [0, columns).
 
     t * k is reduced modulo the length in integers, so that the angles are rounded only once.
@@ -22,10 +22,10 @@ def waves(rows: Dim, columns: Dim, length: Dim, of: DType) -> tuple[Expr, Expr]:
     t, k = (iota(shape=(rows, columns), axis=axis, dtype="int64") for axis in (0, 1))
     cycles = div(cast_to(mod(mul(t, k), count((length,), "int64")), "float64"), count((length,), "float64"))
     angle = mul(cycles, scalar(2 * math.pi, "float64"))
-    return cast_to(cos(angle), of), cast_to(sin(angle), of)
+    return cast_to(cos(angle), dtype), cast_to(sin(angle), dtype)
 
 
-def resized(x: Expr, axis: int, length: Dim) -> Expr:
+def resize_axis(x: Expr, axis: int, length: Dim) -> Expr:
     """Crop or zero-pad the tensor at the end to a length along an axis."""
     type_ = tensor_of(x)
     extent = type_.shape[axis]
@@ -33,16 +33,16 @@ def resized(x: Expr, axis: int, length: Dim) -> Expr:
         return x
     if isinstance(extent, int) and isinstance(length, int) and length < extent:
         return slice_axis(x, axis, 0, length)
-    added = arith.unwrap(arith.maximum(length - arith.wrap(extent), 0))
-    after = tuple(added if index == axis else 0 for index in range(type_.rank))
-    padded = pad(x, scalar(0, type_.dtype), pads=(*(0,) * type_.rank, *after))
-    return slice_axis(padded, axis, 0, length)
+    padding = arith.unwrap(arith.maximum(length - arith.wrap(extent), 0))
+    after = tuple(padding if index == axis else 0 for index in range(type_.rank))
+    x = pad(x, scalar(0, type_.dtype), pads=(*(0,) * type_.rank, *after))
+    return slice_axis(x, axis, 0, length)
 
 
 def transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bins: Dim) -> tuple[Expr, Expr]:
     """Build the real and imaginary parts of the first `bins` values of the transform along the last axis, of `length` elements."""
-    of = tensor_of(real).dtype
-    cosine, sine = waves(length, bins, length, of)
+    dtype = tensor_of(real).dtype
+    cosine, sine = waves(length, bins, length, dtype)
     sine = sine if inverse else neg(sine)
     out_real, out_imaginary = matmul(real, cosine), matmul(real, sine)
     if imaginary is not None:
@@ -50,11 +50,11 @@ def transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bi
         out_imaginary = add(out_imaginary, matmul(imaginary, cosine))
     if not inverse:
         return out_real, out_imaginary
-    scale = count((length,), of)
+    scale = count((length,), dtype)
     return div(out_real, scale), div(out_imaginary, scale)
 
 
-def swapped(x: Expr, axis: int) -> Expr:
+def swap_axes(x: Expr, axis: int) -> Expr:
     """Swap an axis with the last one."""
     last = tensor_of(x).rank - 1
     perm = list(range(last + 1))
@@ -62,7 +62,7 @@ def swapped(x: Expr, axis: int) -> Expr:
     return x if axis == last else transpose(x, perm=tuple(perm))
 
 
-def joined(*parts: Expr) -> Expr:
+def stack_parts(*parts: Expr) -> Expr:
     """Stack parts along a new last axis."""
     rank = tensor_of(parts[0]).rank
     return join([expand_dims(part, rank) for part in parts], rank)

@@ -10,10 +10,12 @@ from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require, require_equal
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import tensor_of
-from inlaid.ops.shape import simple, strided_slice
+from inlaid.ops.shape import bounded_stride, simple, strided_slice
 
 _FAR = 2**31 - 1
 """Ends from this value on mean "to the end of the axis": exporters write the maximum of some integer width."""
+NEAR = 2**61
+"""Greatest magnitude of an end of a range from or to a symbolic size: the distance, plus a stride, does not overflow."""
 
 
 def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
@@ -79,3 +81,16 @@ def normal_range(extent: Dim, start: Dim, end: Dim, step: int, least: int = 0) -
     begin, stop = clamped(start, least), clamped(end, 0 if step > 0 else -1)
     stop = arith.maximum(stop, begin) if step > 0 else arith.minimum(stop, begin)
     return simple(begin), simple(stop), step
+
+
+def range_size(begin: Dim, end: Dim, step: int) -> Dim | None:
+    """Return the number of integers from `begin` to the exclusive `end`, `step` apart, which is not 0. None if one end is symbolic
+    and the other one is further from 0 than `NEAR`: their distance could overflow at run time."""
+    first, last = (begin, end) if step > 0 else (end, begin)
+    if isinstance(first, int) and isinstance(last, int):
+        return max(0, -((first - last) // abs(step)))
+    if any(isinstance(limit, int) and abs(limit) > NEAR for limit in (first, last)):
+        return None
+    # `bounded_stride` exceeds the distance, too, so that a longer stride has the same number of integers.
+    distance = arith.add(last, arith.mul(first, -1))
+    return simple(arith.maximum(0, arith.ceildiv(distance, abs(bounded_stride(step)))))

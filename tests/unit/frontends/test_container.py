@@ -11,7 +11,8 @@ from tests.onnx_runtime import answers
 from inlaid import ops
 from inlaid.driver import compile_module
 from inlaid.errors import KernelFault, ModelImportError, TypeInferenceError
-from inlaid.frontends.onnx import load
+from inlaid.frontends.onnx import importer, load
+from inlaid.frontends.onnx.element_ranks import element_ranks
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import constant, function, var
 from inlaid.ops.container import NOTHING, host_attrs, host_type
@@ -236,6 +237,56 @@ def test_uses_of_a_sequence_show_the_rank_of_its_elements(use):
 def test_damaged_uses_of_a_sequence_are_refused(node):
     with pytest.raises(ModelImportError):
         load(of_sequence([node, NODE("SequenceLength", ["s"], ["y"])]))
+
+
+def test_the_first_use_shows_the_rank_also_of_aliases():
+    nodes = [
+        NODE("Identity", ["s"], ["t"]),
+        NODE("Identity", ["u"], ["s"]),
+        NODE("Identity", ["t"], ["u"]),  # damaged: a cycle
+        NODE("SequenceAt", ["t", "first"], ["y"]),
+        NODE("SequenceAt", ["s", "first"], ["z"]),
+        NODE("SequenceLength", ["v"], ["n"]),
+    ]
+    outputs = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("y", [2, 3]), ("z", [4]))]
+    assert element_ranks(onnx.helper.make_graph(nodes, "g", [], outputs)) == {"s": 2, "t": 2, "u": 2}
+
+
+def test_the_ranks_of_all_sequences_are_read_once(monkeypatch):
+    """Else the time of an import would grow with the product of the numbers of inputs, nodes and attempts."""
+    graphs = []
+
+    def counting(graph):
+        graphs.append(graph)
+        return element_ranks(graph)
+
+    monkeypatch.setattr(importer, "element_ranks", counting)
+    names = [f"s{number}" for number in range(5)]
+    nodes = [NODE("SequenceAt", [name, "first"], [f"y{name}"]) for name in names]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes,
+            "g",
+            [onnx.helper.make_tensor_sequence_value_info(name, onnx.TensorProto.FLOAT, None) for name in names],
+            [onnx.helper.make_tensor_value_info(f"y{name}", onnx.TensorProto.FLOAT, ["n", 3]) for name in names],
+            [FIRST],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    attempts = 0
+    body = importer.Importer._body
+
+    def failing(self, graph, frame):
+        nonlocal attempts
+        attempts += 1
+        if self.guesses.choose(("guess",), True):
+            raise ModelImportError("the guess is wrong")
+        return body(self, graph, frame)
+
+    monkeypatch.setattr(importer.Importer, "_body", failing)
+    assert [param.type.element.rank for param in load(model).main.params] == [2] * 5
+    assert attempts == 2 and len(graphs) == 1
 
 
 def test_a_sequence_whose_uses_show_no_rank_is_refused():

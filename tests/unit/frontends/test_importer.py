@@ -64,6 +64,11 @@ def test_initialized_inputs_that_the_caller_overrides():
         load(alone, inputs=["w"])
     with pytest.raises(InputError, match=r"inputs must be a sequence of names, got 'w'; give \['w'\]"):
         inlaid.load(parse(text), inputs="w")
+    for wrong in (None, [1], 1, b"w"):
+        with pytest.raises(InputError, match=r'inputs must be a sequence of names, got .*; give strings, such as \["w"\]'):
+            inlaid.load(parse(text), inputs=wrong)
+        with pytest.raises(InputError, match=r'donate must be a sequence of names, got .*; give strings, such as \["w"\]'):
+            inlaid.compile(parse(text), ["reference"], donate=wrong)
     assert [param.name for param in inlaid.load(parse(text), inputs=["v"]).main.params] == ["x", "v"]
 
 
@@ -129,6 +134,8 @@ def test_a_bound_input_fixes_the_sizes_of_others():
         load(model, dims={"N": (4, 8)}, specialise={"x": value})
     with pytest.raises(ModelImportError, match="bound to a value of type"):
         load(model, dims={"N": 2}, specialise={"x": value})
+    with pytest.raises(ModelImportError, match="bound to a value of type"):
+        load(model, dims={"N": 0}, specialise={"x": value})
 
 
 def test_an_input_that_decides_a_rank_can_be_bound():

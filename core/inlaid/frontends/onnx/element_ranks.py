@@ -3,34 +3,51 @@ shapes that the graph declares for what these read and write, show the rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
 
-_KEEPING = ("Identity", "SequenceErase", "SequenceInsert")
+_SAME_RANK = ("Identity", "SequenceErase", "SequenceInsert")
 """Operators whose result has the elements of input 0, or elements of their rank."""
 
 
-def element_rank(graph: onnx.GraphProto, sequence: str) -> int | None:
-    """Return the rank of the elements of a sequence that is an input of the graph; None if its uses do not show it."""
+def element_ranks(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the ranks of the elements of sequences, by name, where uses of the sequence in the graph or its subgraphs show them.
+    The first use in the order of the nodes decides. Takes time linear in the size of the graph."""
     graphs = [*_graphs(graph)]
-    ranks = {name: rank for each in graphs for name, rank in _declared(each)}
-    nodes = [node for each in graphs for node in each.node]
-    names = _aliases(nodes, sequence)
+    tensors = {name: rank for each in graphs for name, rank in _tensor_ranks(each)}
+    # A damaged node may lack operands and results: its import refuses it.
+    nodes = [node for each in graphs for node in each.node if node.input]
+    sources: dict[str, list[str]] = {}
     for node in nodes:
-        if not node.input or node.input[0] not in names:
+        if node.op_type in _SAME_RANK and node.output:
+            sources.setdefault(node.output[0], []).append(node.input[0])
+    ranks: dict[str, int] = {}
+    for node in nodes:
+        rank = _shown_rank(node, tensors)
+        if rank is None:
             continue
-        # A damaged node may lack operands and results: its import refuses it.
-        inserted, result = ([ranks[name] for name in items if name in ranks] for items in (node.input[1:2], node.output[:1]))
-        if node.op_type == "SequenceInsert" and inserted:
-            return inserted[0]
-        if node.op_type == "SequenceAt" and result:
-            return result[0]
-        if node.op_type == "ConcatFromSequence" and result:
-            stacked = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
-            return max(result[0] - stacked, 0)
+        pending = [node.input[0]]
+        while pending:
+            name = pending.pop()
+            if name not in ranks:  # otherwise its sources have ranks, too
+                ranks[name] = rank
+                pending += sources.get(name, ())
+    return ranks
+
+
+def _shown_rank(node: onnx.NodeProto, tensors: Mapping[str, int]) -> int | None:
+    """Return the rank of the elements of the sequence that is input 0, from the ranks of tensors; None if the node shows none."""
+    inserted, result = ([tensors[name] for name in names if name in tensors] for names in (node.input[1:2], node.output[:1]))
+    if node.op_type == "SequenceInsert" and inserted:
+        return inserted[0]
+    if node.op_type == "SequenceAt" and result:
+        return result[0]
+    if node.op_type == "ConcatFromSequence" and result:
+        stacked = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
+        return max(result[0] - stacked, 0)
     return None
 
 
@@ -43,24 +60,10 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         pending += (attribute.g for node in each.node for attribute in node.attribute if attribute.HasField("g"))
 
 
-def _declared(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
+def _tensor_ranks(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
     """Yield the names and ranks of tensors whose shape a graph declares."""
     for item in (*graph.input, *graph.value_info, *graph.output):
         if item.type.tensor_type.HasField("shape"):
             yield item.name, len(item.type.tensor_type.shape.dim)
     for tensor in graph.initializer:
         yield tensor.name, len(tensor.dims)
-
-
-def _aliases(nodes: Iterable[onnx.NodeProto], sequence: str) -> set[str]:
-    """Return the names of sequences whose elements have the rank of those of `sequence`."""
-    following: dict[str, list[str]] = {}
-    for node in nodes:
-        if node.op_type in _KEEPING and node.input and node.output:
-            following.setdefault(node.input[0], []).append(node.output[0])
-    found, pending = {sequence}, [sequence]
-    while pending:
-        new = [name for name in following.get(pending.pop(), ()) if name not in found]
-        found.update(new)
-        pending += new
-    return found

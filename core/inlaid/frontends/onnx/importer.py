@@ -20,7 +20,7 @@ from inlaid.frontends.dims import identifier, own_name
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.onnx import functions, proto
-from inlaid.frontends.onnx.element_ranks import element_rank
+from inlaid.frontends.onnx.element_ranks import element_ranks
 from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.guess import Guesses
@@ -130,6 +130,7 @@ class Importer:
     relations: Relations = field(default_factory=Relations)
     _functions: dict[tuple[str, str, str], onnx.FunctionProto] = field(default_factory=dict)
     _sizes: dict[str, Dim] = field(default_factory=dict)
+    _element_ranks: dict[str, int] | None = None
     _schemas: Schemas = field(default_factory=Schemas)
     _nodes: int = 0
     _limit: int = 0
@@ -214,19 +215,19 @@ class Importer:
 
     def _graph_inputs(self, graph: onnx.GraphProto, frame: Frame) -> list[Var]:
         """Make parameters for the graph's inputs. An input with an initializer or bound by the caller becomes a constant."""
-        initialised = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
-        self._check_overridden(initialised & {item.name for item in graph.input})
-        initialised -= self.overridden
+        initializers = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
+        self._check_overridden(initializers & {item.name for item in graph.input})
+        initializers -= self.overridden
         params = []
         seen = set()
         for item in graph.input:
-            if item.name in self.bound_inputs and item.name not in initialised:
+            if item.name in self.bound_inputs and item.name not in initializers:
                 self._fix_sizes(item)
         for item in graph.input:
             if not item.name or item.name in seen:
                 raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "every input must have a name")
             seen.add(item.name)
-            if item.name in initialised:
+            if item.name in initializers:
                 continue
             span = Span(self.file, item.name)
             if item.name in self.bound_inputs:
@@ -244,7 +245,7 @@ class Importer:
             zip(item.type.tensor_type.shape.dim, np.shape(self.bound_inputs[item.name]), strict=False)
         ):
             name = own_name(dim.dim_param) or f"{item.name}_{axis}"
-            bound = self.bounds.get(name) or (0, None)
+            bound = self.bounds.get(name, (0, None))
             if (dim.HasField("dim_value") and dim.dim_value >= 0) or name in self._sizes or isinstance(bound, int):
                 continue  # `_binding` compares it
             least, greatest = bound
@@ -316,18 +317,20 @@ class Importer:
         element = item.type.sequence_type.elem_type.tensor_type
         if not element.elem_type or element.HasField("shape"):
             return item.type
-        rank = element_rank(self.model.graph, item.name)
+        if self._element_ranks is None:
+            self._element_ranks = element_ranks(self.model.graph)
+        rank = self._element_ranks.get(item.name)
         if rank is None:
             raise ValueError(
                 "expected the shape of its elements, such as [None, None], got a sequence that nothing declares one for"
             )
-        declared = type(item.type)()
-        declared.CopyFrom(item.type)
-        shape = declared.sequence_type.elem_type.tensor_type.shape
+        type_ = type(item.type)()
+        type_.CopyFrom(item.type)
+        shape = type_.sequence_type.elem_type.tensor_type.shape
         shape.SetInParent()
         for _ in range(rank):
             shape.dim.add()
-        return declared
+        return type_
 
     def _size(self, name: str) -> Dim:
         """Return the dimension called `name`, fixed or bounded if the caller set its size or bounds."""

@@ -201,7 +201,7 @@ class Importer:
             raise node.error(f"{node.name} is not supported: docs/tflite.md lists the supported operators and replacements")
         try:
             with np.errstate(all="ignore"):  # scales may be invalid
-                found = by_parts(converter, node) if node.is_complex and not isinstance(converter, Typed) else converter(node)
+                result = by_parts(converter, node) if node.is_complex and not isinstance(converter, Typed) else converter(node)
         except ModelImportError:
             raise
         except (InlaidError, ValueError, ArithmeticError, MemoryError) as error:
@@ -210,11 +210,11 @@ class Importer:
             given = ", ".join("none" if value is None else repr(value.type) for value in node.values) or "none"
             lacking = ", and it has no options" * (node.options is None)
             raise node.error(f"invalid inputs or options: the inputs are {given}{lacking} ({error})") from error
-        if not isinstance(found, Updated):
-            found = Updated(found if isinstance(found, tuple) else (found,))
-        if len(found.outputs) != len(node.results):
-            raise node.error(f"expected {len(node.results)} outputs as declared, got {len(found.outputs)}")
-        return found
+        if not isinstance(result, Updated):
+            result = Updated(result if isinstance(result, tuple) else (result,))
+        if len(result.outputs) != len(node.results):
+            raise node.error(f"expected {len(node.results)} outputs as declared, got {len(result.outputs)}")
+        return result
 
     def _finished(self, result: Expr, span: Span) -> Expr:
         """Finish a converter's result. A result whose size depends on known data is replaced by its value."""

@@ -241,9 +241,9 @@ class Typed:
     index: int = 0
 
     def __call__(self, node: Node) -> Expr | tuple[Expr, ...] | Updated:
-        of = node.tensor(self.index).element
-        if of not in self.dtypes:
-            raise node.error(f"input {self.index} must be {' or '.join(self.dtypes)}, got {of}: convert the model accordingly")
+        element = node.tensor(self.index).element
+        if element not in self.dtypes:
+            raise node.error(f"input {self.index} must be {' or '.join(self.dtypes)}, got {element}: convert the model accordingly")
         return self.convert(node)
 
 

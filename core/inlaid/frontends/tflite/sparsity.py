@@ -39,39 +39,48 @@ def dense(values: Array, shape: tuple[int, ...], order: Sequence[int], blocked: 
     if any(not 0 <= axis < rank for axis in blocked):
         raise ValueError(f"the blocks of a sparse tensor must be in its {rank} dimensions")
     sizes = dict(enumerate(shape))
+    steps = {axis: math.prod(shape[axis + 1 :]) for axis in range(rank)}
     for number, axis in enumerate(blocked):
         block = levels[list(order).index(rank + number)]
         if block.segments is not None or block.size < 1 or shape[axis] % block.size:
             raise ValueError(f"a block of a sparse tensor must be dense and divide dimension {axis}, {shape[axis]}")
         sizes[axis], sizes[rank + number] = shape[axis] // block.size, block.size
+        steps[axis], steps[rank + number] = steps[axis] * block.size, steps[axis]
+    # Dense levels can have more nodes than a file has bytes, so nothing is allocated before the count is that of the values.
     nodes = 1
-    places: dict[int, Array] = {}
     for dimension, level in zip(order, levels, strict=True):
-        parents, coordinates = _children(nodes, sizes[dimension], level)
-        places = {axis: place[parents] for axis, place in places.items()} | {dimension: coordinates}
-        nodes = len(coordinates)
+        nodes = _count_children(nodes, sizes[dimension], level)
     if nodes != values.size:
         raise ValueError(f"a sparse tensor must have a value for each of its {nodes} places, got {values.size}")
-    for number, axis in enumerate(blocked):
-        places[axis] = places[axis] * sizes[rank + number] + places[rank + number]
-    found = np.zeros(shape, values.dtype)
-    found[tuple(places[axis] for axis in range(rank))] = values
-    return found
+    positions = np.zeros(1, np.int64)
+    for dimension, level in zip(order, levels, strict=True):
+        parents, coordinates = _children(len(positions), level)
+        positions = positions[parents] + coordinates * steps[dimension]
+    result = np.zeros(shape, values.dtype)
+    result.reshape(-1)[positions] = values
+    return result
 
 
-def _children(nodes: int, size: int, level: Level) -> tuple[Array, Array]:
-    """Return the parents and coordinates of the nodes below `nodes` nodes. Raises ValueError."""
+def _count_children(nodes: int, size: int, level: Level) -> int:
+    """Return the number of nodes below `nodes` nodes, along `size` coordinates. Raises ValueError for an inconsistent level."""
     segments, indices = level.segments, level.indices
     if segments is None or indices is None:
         if level.size != size:
             raise ValueError(f"a dense level of a sparse tensor must have size {size}, got {level.size}")
-        return np.repeat(np.arange(nodes), size), np.tile(np.arange(size), nodes)
+        return nodes * size
     counts = np.diff(segments)
     if len(segments) != nodes + 1 or segments[0] or segments[-1] != len(indices) or np.any(counts < 0) or np.any(counts > size):
         raise ValueError(f"a compressed level of a sparse tensor must have {nodes + 1} ascending segments up to {len(indices)}")
     if np.any((indices < 0) | (indices >= size)):
         raise ValueError(f"the indices of a compressed level must be >= 0 and < {size}")
-    return np.repeat(np.arange(nodes), counts), indices
+    return len(indices)
+
+
+def _children(nodes: int, level: Level) -> tuple[Array, Array]:
+    """Return the parents and coordinates of the nodes below `nodes` nodes."""
+    if level.segments is None or level.indices is None:
+        return np.repeat(np.arange(nodes), level.size), np.tile(np.arange(level.size), nodes)
+    return np.repeat(np.arange(nodes), np.diff(level.segments)), level.indices
 
 
 def element_count(shape: tuple[int, ...], limit: int) -> int:

@@ -29,9 +29,8 @@ Options = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a graph: a constant where it has `data`, which are the
-    stored values of a sparse one. `scale` and `zero_point` are numbers, or sequences along `axis`; `open`
-    are the axes whose sizes are left open."""
+    """A tensor of a graph: a constant if it has `data`. With `sparsity`, a `SparsityParametersT` of the schema, the data are the
+    stored values. `scale` and `zero_point` are numbers, or sequences along `axis`. `open` are the axes of dynamic sizes."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"

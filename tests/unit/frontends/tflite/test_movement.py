@@ -87,6 +87,20 @@ def test_ranges(parts: tuple[int, int, int]) -> None:
     run("RANGE", [fixed(part * 0.5, "float32") for part in parts], Tensor((len(range(*parts)),)))
 
 
+END = 2**63 - 1
+ENDS = [
+    *[(0, END, END), (1, END, END - 1), (0, END, 2**62), (END, 0, -END), (0, -END - 1, -(2**62)), (END - 3, END, 2)],
+    *[(0, 2**62 + 1, 2**62), (5, 0, -END - 1), (0, 5, END), (-5, -END - 1, -END - 1)],
+]
+
+
+@pytest.mark.parametrize("parts", ENDS)
+def test_ranges_to_the_ends_of_int64(parts: tuple[int, int, int]) -> None:
+    numbers = list(range(*parts))
+    (found,) = same(single("RANGE", [fixed(part, "int64") for part in parts], Tensor((len(numbers),), "int64")), [])
+    assert found.tolist() == numbers
+
+
 # --- putting together, taking apart -----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, same, sin
 
 from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
+from inlaid.frontends.tflite.model import DENSE
 from inlaid.frontends.tflite.sparsity import Level, dense
 from inlaid.graph.interp import evaluate
 
@@ -110,6 +112,30 @@ def test_a_small_file_cannot_ask_for_much_memory() -> None:
     tensor = Tensor((16384, 16384), data=np.zeros(1, np.float32), sparsity=parameters)
     with pytest.raises(ModelImportError, match=r"must have at most \d+ elements for this size of its file, got 268435456"):
         load(single("DENSIFY", [tensor], Tensor((16384, 16384))))
+
+
+def test_many_dense_levels_of_few_values_take_little_memory() -> None:
+    shape = (*(1,) * 30, 2**20)
+    parameters = schema.SparsityParametersT(traversalOrder=list(range(31)), blockMap=[], dimMetadata=[*map(full, shape)])
+    data = single("DENSIFY", [Tensor(shape, data=np.zeros(1, np.float32), sparsity=parameters)], Tensor(shape))
+    assert DENSE * len(data) > 2**20
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelImportError, match="must have a value for each of its 1048576 places, got 1"):
+            load(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**22  # a single array of coordinates has 2^23 bytes
+
+
+def test_blocks_of_several_axes() -> None:
+    """A tensor of rank 3 with blocks of its first and last axis, the last block before the first."""
+    shape, blocks = (4, 3, 6), {2: 3, 0: 2}
+    array = GENERATOR.integers(1, 99, shape)
+    tiles = array.reshape(2, 2, 3, 2, 3).transpose(2, 0, 3, 4, 1)
+    levels = [Level(3), Level(2), Level(2), Level(3), Level(2)]
+    assert np.array_equal(dense(tiles.reshape(-1), shape, [1, 0, 2, 3, 4], list(blocks), levels), array)
 
 
 @pytest.mark.parametrize("per_channel", [True, False])

@@ -56,7 +56,8 @@ def _scaled(extent: Dim, scale: float) -> Dim:
 
 def _products(extents: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:
     """Return the integer parts of float32 products."""
-    return np.floor(extents.astype(np.float32) * np.float32(scale)).astype(np.int64)
+    products: np.ndarray[Any, Any] = np.floor(extents.astype(np.float32) * np.float32(scale)).astype(np.int64)
+    return products
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from inlaid.arith import Dim
 from inlaid.frontends.bind import element_of, integer
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
-from inlaid.frontends.shapes import cut, normal_range, quotient, require_parts, require_squeezed
+from inlaid.frontends.shapes import cut, normal_range, quotient, range_size, require_parts, require_squeezed
 from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import tensor_of
@@ -271,8 +271,8 @@ def _slice_computed(node: Node, count: int) -> Expr:
             return minimum(maximum(positive, least), high)
 
         begin, end = clamped(of_axis(starts, int64(0)), int64(0)), clamped(of_axis(ends, extent), low)
-        taken = _steps(node, begin, end, step, f"the number of elements along axis {axis}")
-        result = take(result, add(mul(iota(shape=(taken,)), step), begin), axis=axis)
+        size = _steps(node, begin, end, step, f"the number of elements along axis {axis}")
+        result = take(result, add(mul(iota(shape=(size,)), step), begin), axis=axis)
     return result
 
 
@@ -426,10 +426,6 @@ def _range(node: Node) -> Expr:
     return add(mul(counted, delta), start)
 
 
-_FAR = 2**62
-"""Sums of integers below it and sizes do not overflow."""
-
-
 def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
     """Return the number of elements of a range."""
     name, step, check = "the number of elements", node.static(2), None
@@ -440,11 +436,10 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
         by = where(equal(by, zero(tensor_of(by))), constant(np.float64(1)), by)  # the division may be evaluated before the check
         return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name, check)
     begin, end = node.dims(0), node.dims(1)
-    known = [value.item() for value in map(node.static, range(3)) if value is not None]
-    near = len(known) == 3 or all(-_FAR < value < _FAR for value in known)
-    if step is not None and begin is not None and end is not None and near:
-        distance = arith.wrap(end[0]) - begin[0] if step > 0 else arith.wrap(begin[0]) - end[0]
-        return simple(arith.maximum(0, arith.ceildiv(distance, abs(int(step.item())))))
+    if step is not None and begin is not None and end is not None:
+        size = range_size(begin[0], end[0], int(step.item()))
+        if size is not None:
+            return size
     if begin == (0,) and step is not None and step.item() == 1:
         return node.scope.binder.clamped(integer(node.input(1)), f"{node.name}: {name}", node.span)
     return _steps(node, integer(start), integer(limit), integer(delta), name, check)

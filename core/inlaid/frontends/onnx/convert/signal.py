@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.frontends.fourier import joined, part_of, resized, swapped, transform, waves
+from inlaid.frontends.fourier import part_of, resize_axis, stack_parts, swap_axes, transform, waves
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.graph.conditions import require_shape
@@ -90,14 +90,14 @@ def _dft(node: Node) -> Expr:
     if node.optional(1) is not None:
         length = int(node.require_static(1).item()) if inverse and onesided else node.sizes(1, "dft_length")[0]
     half = arith.unwrap(arith.floordiv(length, 2) + 1)
-    real, imaginary = _parts(node, resized(x, axis, half if inverse and onesided else length))
-    real, imaginary = swapped(real, axis), None if imaginary is None else swapped(imaginary, axis)
+    real, imaginary = _parts(node, resize_axis(x, axis, half if inverse and onesided else length))
+    real, imaginary = swap_axes(real, axis), None if imaginary is None else swap_axes(imaginary, axis)
     if inverse and onesided:
         if imaginary is None:
             raise node.error("the inverse of a one-sided transform requires complex values, got real ones")
-        return cast_to(joined(swapped(_real_inverse(real, imaginary, length, half), axis)), node.dtype(0))
+        return cast_to(stack_parts(swap_axes(_real_inverse(real, imaginary, length, half), axis)), node.dtype(0))
     parts = transform(real, imaginary, length, inverse, half if onesided else length)
-    return cast_to(joined(*(swapped(part, axis) for part in parts)), node.dtype(0))
+    return cast_to(stack_parts(*(swap_axes(part, axis) for part in parts)), node.dtype(0))
 
 
 def _stft(node: Node) -> Expr:
@@ -132,7 +132,7 @@ def _stft(node: Node) -> Expr:
     onesided = bool(node.attrs.get("onesided", 1)) and imaginary is None
     bins = arith.unwrap(arith.floordiv(length, 2) + 1) if onesided else length
     parts = transform(framed(real), None if imaginary is None else framed(imaginary), length, False, bins)
-    return cast_to(joined(*parts), node.dtype(0))
+    return cast_to(stack_parts(*parts), node.dtype(0))
 
 
 # --- mel weights ------------------------------------------------------------------------------------------------------

@@ -27,18 +27,18 @@ HALF = 1 << 14
 
 def sigmoid(value: Expr, bits: int) -> Expr:
     """Compute the sigmoid of int32 values in the int16 range with `bits` fraction bits. The results have 15 fraction bits."""
-    positive = _shifted(_reciprocal(_exponential(_negative(value), bits)), 1)
-    found = ops.where(ops.less(number(0), value), positive, ops.sub(number(GREATEST), positive))
-    return ops.where(ops.equal(value, number(0)), number(HALF), found)
+    positive = _shift_left(_reciprocal(_exponential(_negative(value), bits)), 1)
+    result = ops.where(ops.less(number(0), value), positive, ops.sub(number(GREATEST), positive))
+    return ops.where(ops.equal(value, number(0)), number(HALF), result)
 
 
 def tanh(value: Expr, bits: int) -> Expr:
     """Compute tanh of int32 values in the int16 range with `bits` fraction bits. The results have 15 fraction bits."""
     # Twice the value has one fraction bit less.
     inverse = _reciprocal(_exponential(_negative(value), bits - 1))
-    positive = _shifted(ops.sub(inverse, number(1 << 13)), 2)
-    found = ops.where(ops.less(number(0), value), positive, ops.neg(positive))
-    return ops.where(ops.equal(value, number(0)), number(0), found)
+    positive = _shift_left(ops.sub(inverse, number(1 << 13)), 2)
+    result = ops.where(ops.less(number(0), value), positive, ops.neg(positive))
+    return ops.where(ops.equal(value, number(0)), number(0), result)
 
 
 def _negative(value: Expr) -> Expr:
@@ -46,7 +46,7 @@ def _negative(value: Expr) -> Expr:
     return ops.neg(ops.abs(value))
 
 
-def _shifted(value: Expr, places: int) -> Expr:
+def _shift_left(value: Expr, places: int) -> Expr:
     """Shift left and saturate to 16 bits."""
     return ops.clip(ops.shift_left(value, number(places)), minimum=float(LEAST), maximum=float(GREATEST))
 
@@ -76,8 +76,8 @@ def _reciprocal(value: Expr) -> Expr:
     half = ops.shift_right(ops.add(value, number(GREATEST + 1)), number(1))
     x: Expr = ops.add(_product(half, number(_short(SLOPE))), number(_short(FIRST)))
     for _ in range(3):
-        missing = ops.sub(number(1 << 13), _product(half, x))
-        x = ops.add(x, ops.shift_left(_product(x, missing), number(2)))  # within 16 bits for all values
+        error = ops.sub(number(1 << 13), _product(half, x))
+        x = ops.add(x, ops.shift_left(_product(x, error), number(2)))  # within 16 bits for all values
     return x
 
 

@@ -35,13 +35,13 @@ def _clipped(value: Expr, least: float = LEAST, greatest: float = GREATEST) -> E
 
 @dataclass(frozen=True)
 class _Arithmetic:
-    """The arithmetic of a layer. sigmoid, tanh: functions of int32 values with a number of fraction bits. moved: int32 products of
-    two 16-bit factors, divided by 2 to a power. sums: dtype of products with weights. saturates: whether the product of the state
-    is saturated before it is added to that of the data."""
+    """The arithmetic of a layer. sigmoid, tanh: functions of int32 values with a number of fraction bits. quotient: int32 products
+    of two 16-bit factors, divided by 2 to a power. sums: dtype of products with weights. saturates: whether the product of the
+    state is saturated before it is added to that of the data."""
 
     sigmoid: Callable[[Expr, int], Expr]
     tanh: Callable[[Expr, int], Expr]
-    moved: Callable[[Expr, int], Expr]
+    quotient: Callable[[Expr, int], Expr]
     sums: str
     saturates: bool
 
@@ -49,8 +49,8 @@ class _Arithmetic:
 def _rounded(value: Expr, places: int) -> Expr:
     """Compute value / 2^places for int32, rounded half away from 0."""
     half = 1 << (places - 1)
-    moved = ops.where(ops.less(value, scalar(0, "int32")), scalar(half - 1, "int32"), scalar(half, "int32"))
-    return ops.shift_right(ops.add(value, moved), scalar(places, "int32"))
+    offset = ops.where(ops.less(value, scalar(0, "int32")), scalar(half - 1, "int32"), scalar(half, "int32"))
+    return ops.shift_right(ops.add(value, offset), scalar(places, "int32"))
 
 
 ARITHMETIC = {
@@ -78,43 +78,43 @@ def _of_table(value: Expr, bits: int) -> Expr:
 def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr, States]:
     """Run the layer on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `first`, `output` and
     `cell` are input indices: of the first weights, of the output state and of the cell state."""
-    of = node.tensor(0).dtype
-    arithmetic = ARITHMETIC.get(of.name)
-    if arithmetic is None or node.tensor(cell).dtype.name != "int16" or node.tensor(output).dtype is not of:
+    element = node.tensor(0).dtype
+    arithmetic = ARITHMETIC.get(element.name)
+    if arithmetic is None or node.tensor(cell).dtype.name != "int16" or node.tensor(output).dtype is not element:
         raise node.error(
             "an integer LSTM must have int8 or int16 data, an output state of the same type and an int16 cell: convert the layer "
             "so, or keep it in floats"
         )
     if any(node.has(index) for index in (*range(first + 8, first + 11), first + 15, first + 16, *range(20, 24))):
         raise node.error("integer peepholes, projections and layer norms are not supported: keep the layer in floats")
-    if not node.has(first) or (len(node.intermediates) != 5 and of.bits == 8):
+    if not node.has(first) or (len(node.intermediates) != 5 and element.bits == 8):
         raise node.error("integer coupled gates or missing intermediate scales are not supported: keep the layer in floats")
     cell_scale, _ = node.pair(node.tensor(cell))
     power = math.log2(float(cell_scale))
     if power != round(power) or not -15 <= power <= -9:
         raise node.error(f"the scale of the cell must be a power of two from 2^-15 to 2^-9, got {cell_scale}")
     bits = -round(power)
-    hidden_scale, hidden_point = node.pair(node.intermediates[4] if of.bits == 8 else node.tensor(output))
-    given, products = _products(node, x, first, output, arithmetic)
-    lowest, highest = of.limits
+    hidden_scale, hidden_point = node.pair(node.intermediates[4] if element.bits == 8 else node.tensor(output))
+    data_products, state_products = _products(node, x, first, output, arithmetic)
+    lowest, highest = element.limits
     limit = float(node.option("CellClip", 0.0))
     bound = min(max(int(np.float32(limit) / cell_scale), LEAST), GREATEST) if limit > 0 else GREATEST
     units = node.shape(first + 14)[0]
 
     def step(position: Expr, slices: States, states: States) -> tuple[Expr, States]:
-        gates = _clipped(ops.add(slices[0], products(states[0])))
+        gates = _clipped(ops.add(slices[0], state_products(states[0])))
         take, forget, new, show = (slice_axis(gates, 1, units * gate, units * (gate + 1)) for gate in range(4))
         take, forget, show = (arithmetic.sigmoid(gate, GATE_BITS) for gate in (take, forget, show))
-        kept = arithmetic.moved(ops.mul(forget, ops.cast(states[1], dtype="int32")), 15)
-        added = arithmetic.moved(ops.mul(take, arithmetic.tanh(new, GATE_BITS)), 30 - bits)
-        total = _clipped(ops.add(kept, added))
+        memory = arithmetic.quotient(ops.mul(forget, ops.cast(states[1], dtype="int32")), 15)
+        update = arithmetic.quotient(ops.mul(take, arithmetic.tanh(new, GATE_BITS)), 30 - bits)
+        total = _clipped(ops.add(memory, update))
         total = _clipped(total, -bound, bound) if limit > 0 else total
         product = ops.mul(show, arithmetic.tanh(total, bits))
         result = ops.add(scaled(product, [2.0**-30 / float(hidden_scale)]), scalar(hidden_point, "int32"))
-        narrow = ops.cast(_clipped(result, lowest, highest), dtype=of.name)
+        narrow = ops.cast(_clipped(result, lowest, highest), dtype=element.name)
         return narrow, (narrow, ops.cast(total, dtype="int16"))
 
-    return run_steps(step, [given], (node.input(output), node.input(cell)), unrolled=1)  # a step has some 400 operators
+    return run_steps(step, [data_products], (node.input(output), node.input(cell)), unrolled=1)  # a step has some 400 operators
 
 
 def _products(node: Node, x: Expr, first: int, output: int, arithmetic: _Arithmetic) -> tuple[Expr, Callable[[Expr], Expr]]:
@@ -137,10 +137,10 @@ def _products(node: Node, x: Expr, first: int, output: int, arithmetic: _Arithme
         return ops.concat(*parts, axis=tensor_type(value).rank - 1)
 
     (scale, point), (state_scale, state_point) = node.pair(node.tensor(0)), node.pair(node.tensor(output))
-    given = _clipped(product(x, first, scale, point, True))
+    data_products = _clipped(product(x, first, scale, point, True))
 
-    def of_state(value: Expr) -> Expr:
-        found = product(value, first + 4, state_scale, state_point, False)
-        return _clipped(found) if arithmetic.saturates else found
+    def state_products(value: Expr) -> Expr:
+        products = product(value, first + 4, state_scale, state_point, False)
+        return _clipped(products) if arithmetic.saturates else products
 
-    return given, of_state
+    return data_products, state_products

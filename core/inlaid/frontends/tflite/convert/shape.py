@@ -8,13 +8,13 @@ import numpy as np
 
 from inlaid import arith, ops
 from inlaid.arith import Dim
-from inlaid.frontends.shapes import cut, quotient, require_parts, require_squeezed
+from inlaid.frontends.shapes import cut, quotient, range_size, require_parts, require_squeezed
 from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
 from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
-from inlaid.ops.shape import bounded_stride, simple
+from inlaid.ops.shape import simple
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
@@ -119,8 +119,12 @@ def _range(node: Node) -> Expr:
         (first,), (end,), (step,) = (node.dims(index) for index in range(3))
         if not isinstance(step, int) or step == 0:
             raise node.error(f"the step must be static and not 0, got {step}")
-        distance = arith.add(end, arith.mul(first, -1)) if step > 0 else arith.add(first, arith.mul(end, -1))
-        count = simple(arith.maximum(0, arith.ceildiv(distance, abs(bounded_stride(step)))))
+        size = range_size(first, end, step)
+        if size is None:
+            raise node.error(
+                f"the start and the limit must be >= -2^61 and <= 2^61, as one of them is a dynamic size, got {first} and {end}"
+            )
+        count = size
     counted = ops.iota(shape=(count,), axis=0, dtype=of.name)
     begin, by = (ops.reshape(node.input(index), shape=()) for index in (0, 2))
     return ops.add(ops.mul(counted, by), begin)

@@ -157,9 +157,9 @@ def _dynamic_update_slice(node: Node) -> Expr:
         first = ops.reshape(slice_axis(node.input(2), 0, axis, axis + 1), shape=())
         first = ops.maximum(ops.minimum(first, last), zero)
         # An empty update has no element to take, not even one that is discarded.
-        missing = simple(arith.maximum(1 - arith.wrap(size), 0))
-        if missing != 0:
-            after = tuple(missing if other == axis else 0 for other in range(len(pairs)))
+        padding = simple(arith.maximum(1 - arith.wrap(size), 0))
+        if padding != 0:
+            after = tuple(padding if other == axis else 0 for other in range(len(pairs)))
             update = ops.pad(update, scalar(0, node.tensor(1).dtype), pads=(*(0 for _ in pairs), *after))
         place = ops.sub(ops.iota(shape=(extent,), axis=0, dtype=of.name), first)
         within = ops.logical_and(ops.less_equal(zero, place), ops.less(place, end))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlaid import ops
-from inlaid.frontends.fourier import joined, part_of, resized, swapped, transform
+from inlaid.frontends.fourier import part_of, resize_axis, stack_parts, swap_axes, transform
 from inlaid.frontends.tflite.model import COMPLEX, Tensor
 from inlaid.frontends.tflite.node import Converter, Node, Updated, typed
 from inlaid.graph.ir import Expr, constant
@@ -34,10 +34,10 @@ def by_parts(convert: Converter, node: Node) -> tuple[Expr, ...]:
         )
         tensors = tuple(None if tensor is None else replace(tensor, is_complex=False) for tensor in node.tensors)
         results: tuple[Tensor, ...] = tuple(replace(tensor, is_complex=False) for tensor in node.results)
-        found = convert(replace(node, values=values, tensors=tensors, results=results))
-        assert not isinstance(found, Updated)
-        parts.append(found if isinstance(found, tuple) else (found,))
-    return tuple(joined(*pair) for pair in zip(*parts, strict=True))
+        result = convert(replace(node, values=values, tensors=tensors, results=results))
+        assert not isinstance(result, Updated)
+        parts.append(result if isinstance(result, tuple) else (result,))
+    return tuple(stack_parts(*pair) for pair in zip(*parts, strict=True))
 
 
 def _rfft_2d(node: Node) -> Expr:
@@ -50,12 +50,12 @@ def _rfft_2d(node: Node) -> Expr:
         raise node.error(f"the lengths must be two powers of two, got {lengths}: LiteRT supports no others")
     rows, columns = lengths
     last = len(node.shape(0)) - 1
-    data = resized(resized(node.input(0), last - 1, rows), last, columns)
+    data = resize_axis(resize_axis(node.input(0), last - 1, rows), last, columns)
     parts = transform(data, None, columns, False, columns // 2 + 1)
     if rows > 1:
-        real, imaginary = transform(swapped(parts[0], last - 1), swapped(parts[1], last - 1), rows, False, rows)
-        parts = swapped(real, last - 1), swapped(imaginary, last - 1)
-    return joined(*parts)
+        real, imaginary = transform(swap_axes(parts[0], last - 1), swap_axes(parts[1], last - 1), rows, False, rows)
+        parts = swap_axes(real, last - 1), swap_axes(imaginary, last - 1)
+    return stack_parts(*parts)
 
 
 def _magnitude(node: Node) -> Expr:
