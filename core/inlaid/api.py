@@ -58,9 +58,7 @@ def load(
     ONNX initializers that are also inputs of the graph: they become inputs, which every run needs; others are constants. Raises
     `ModelImportError`, `InputError` for arguments of a wrong type, and `PluginError` if a plugin's frontend fails.
     """
-    if isinstance(inputs, str):
-        raise InputError(f"inputs must be a sequence of names, got {inputs!r}", remedy=f"give [{inputs!r}]")
-    return import_model(model, checked_dims(dims), default_registry(), inputs=inputs)
+    return import_model(model, checked_dims(dims), default_registry(), inputs=_names("inputs", inputs))
 
 
 @reports_faults
@@ -110,9 +108,7 @@ def compile(
     Raises `ModelImportError`, `TargetError`, `CompileError`, `InputError` for arguments of a wrong type, and `VerifyError` for a
     malformed module. A fault of Inlaid itself raises `InternalError`, here and in the other functions that take a model.
     """
-    if isinstance(donate, str):
-        raise InputError(f"donate must be a sequence of input names, got {donate!r}", remedy=f"give [{donate!r}]")
-    settings = Settings(fusion, precision, placement, read_lock(lock), donate=tuple(donate))
+    settings = Settings(fusion, precision, placement, read_lock(lock), donate=_names("donate", donate))
     with rare_collections():
         if isinstance(model, (str, Path)):
             found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
@@ -397,6 +393,16 @@ def read_lock(path: str | Path | None) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the lock {path}: {error}", remedy="write it with inlaid partition --lock FILE") from error
+
+
+def _names(argument: str, value: Any) -> tuple[str, ...]:
+    """Check that the value of an argument is a sequence of names. Raises `InputError`."""
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        names = tuple(value)
+        if all(isinstance(name, str) for name in names):
+            return names
+    remedy = f"give [{value!r}]" if isinstance(value, str) else 'give strings, such as ["w"], or leave it out'
+    raise InputError(f"{argument} must be a sequence of names, got {value!r}", remedy=remedy)
 
 
 def _targets(targets: Sequence[str] | None) -> tuple[str, ...]:

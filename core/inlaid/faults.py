@@ -24,7 +24,7 @@ def reports_faults(function: Callable[P, R]) -> Callable[P, R]:
     the caller passes in, such as `progress`, stay as they are."""
 
     @functools.wraps(function)
-    def reporting(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except FAULTS as error:
@@ -33,16 +33,16 @@ def reports_faults(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             raise _internal_error(error, frames) from error
 
-    return reporting
+    return wrapper
 
 
 def _frames(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
     """Return the frames of a traceback with their lines, the innermost one first."""
-    found = []
+    frames = []
     while trace is not None:
-        found.append((trace.tb_frame, trace.tb_lineno))
+        frames.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    return found[::-1]
+    return frames[::-1]
 
 
 def _module(frame: FrameType) -> str:
@@ -57,7 +57,8 @@ def _is_ours(frames: Sequence[tuple[FrameType, int]]) -> bool:
     for frame, _ in frames:
         if _module(frame).startswith("inlaid"):
             return True
-        if not frame.f_code.co_filename.startswith((*libraries, "<")):
+        # The code of `python -c` and of interactive interpreters has a file name in angle brackets, as generated methods have.
+        if _module(frame) == "__main__" or not frame.f_code.co_filename.startswith((*libraries, "<")):
             return False
     return False
 
@@ -80,14 +81,14 @@ def _internal_error(error: BaseException, frames: Sequence[tuple[FrameType, int]
 def _culprit(frames: Sequence[FrameType]) -> tuple[str, str]:
     """Return the name and the source node of the operator that the innermost frames handle, by their local variables; empty if
     none handles one."""
-    unplaced = ""
+    name = ""
     for frame in frames:
         for value in frame.f_locals.values():
             operator, node = _place(value)
             if node:
                 return operator, node
-            unplaced = unplaced or operator
-    return unplaced, ""
+            name = name or operator
+    return name, ""
 
 
 def _place(value: Any) -> tuple[str, str]:

@@ -115,6 +115,14 @@ def test_exceptions_of_the_caller_keep_their_type(fault: Exception) -> None:
     assert caught.value is fault
 
 
+@pytest.mark.parametrize("file", ["<stdin>", "<string>", "<ipython-input-1>"])
+def test_exceptions_of_interactive_code_keep_their_type(file: str) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def progress(stage, done, total):\n    raise KeyError(stage)", file, "exec"), names)
+    with pytest.raises(KeyError):
+        inlaid.compile(parsed(), ["reference"], progress=names["progress"])
+
+
 def test_arguments_of_a_wrong_type_and_damaged_models_are_no_faults() -> None:
     wrong: Any = 42
     with pytest.raises(InputError):

@@ -168,14 +168,15 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
 
 @contextmanager
 def echo_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Print Inlaid's warnings to standard error at the end. Yields the list of all warnings, complete after the block."""
+    """Print Inlaid's warnings to standard error at the end, equal ones once. Yields the list of all warnings, complete after the
+    block."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InlaidWarning)
         yield caught
+    for text in dict.fromkeys(str(warning.message) for warning in caught if issubclass(warning.category, InlaidWarning)):
+        click.echo(printable(text), err=True)
     for warning in caught:
-        if issubclass(warning.category, InlaidWarning):
-            click.echo(printable(str(warning.message)), err=True)
-        else:
+        if not issubclass(warning.category, InlaidWarning):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 

@@ -46,7 +46,8 @@ class Difference:
     inputs: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write the inputs of the unit, or of the region, to an .npz file. Raises `OutputError`."""
+        """Write the inputs of the unit, or of the region, to an .npz file. Raises `OutputError`, and `InputError`
+        for a path that is a folder or a device."""
         with replacing(path) as file:
             arrays: dict[str, Any] = {name: value for name, value in self.inputs.items() if isinstance(value, np.ndarray)}
             np.savez(file, **arrays)

@@ -136,7 +136,8 @@ class Timing(Instrument[_Unit]):
 
 @dataclass(eq=False)
 class Dump(Instrument[_Unit]):
-    """Writes the unit as text to `folder`: `00-input.txt`, then `NN-pass.txt` after each pass that changed something."""
+    """Writes the unit as text to `folder`: `00-input.txt`, then `NN-pass.txt` after each pass that changed something. Raises
+    `OutputError`, and `InputError` for a path that is a folder or a device."""
 
     folder: Path
     show: Callable[[_Unit], str]

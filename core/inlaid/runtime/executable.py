@@ -314,10 +314,17 @@ def load(
             content = package.read()
         except OSError as error:
             raise PackageError(f"cannot read {package!r}: {error.strerror or error}") from error
+        except UnicodeDecodeError:
+            content = ""  # a file object in text mode
     if not isinstance(content, (bytes, bytearray, memoryview)):
         what = f"a file object whose read() returns {type(content).__name__}" if content is not package else f"{package!r}"
         raise InputError(f"expected a package, got {what}", remedy='give its path, its bytes or open(path, "rb")')
-    return Executable(package_of(memoryview(content).cast("B"), expect_sha256), devices=devices)
+    view = memoryview(content)
+    try:
+        view = view.cast("B")
+    except TypeError:  # elements that are not contiguous, or of a type that cannot be cast
+        view = memoryview(view.tobytes())
+    return Executable(package_of(view, expect_sha256), devices=devices)
 
 
 def _restored(content: bytes, devices: Mapping[str, int]) -> Executable:

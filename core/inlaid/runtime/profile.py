@@ -148,7 +148,7 @@ class Profile:
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
     def save_chrome_trace(self, path: str | Path) -> None:
-        """Write `chrome_trace` to a file. Raises `OutputError`."""
+        """Write `chrome_trace` to a file. Raises `OutputError`, and `InputError` for a path that is a folder or a device."""
         write_text(Path(path), self.chrome_trace())
 
 

@@ -48,13 +48,13 @@ class Evaluated:
 
     def shape(self, shape: tuple[Dim, ...]) -> Shape | None:
         """Return the values of a shape; None while a dimension is unknown."""
-        found = []
+        extents = []
         for dim in shape:
             value = self(dim)
             if value is None:
                 return None
-            found.append(value)
-        return tuple(found)
+            extents.append(value)
+        return tuple(extents)
 
     def bounded(self, dim: Dim) -> int | None:
         """Return the value of an expression, or an upper bound over existential dimensions without a value; None if there is no
@@ -67,12 +67,12 @@ class Evaluated:
         }
         for node in arith.post_order(dim, below=lambda node: _bounds(node, self._sizes)):
             if isinstance(node, SizeVar) and node not in ranges:
-                found = None if node.upper is None or not node.existential else arith.limits(node.upper, ranges)
-                if found is None:
+                bounds = None if node.upper is None or not node.existential else arith.limits(node.upper, ranges)
+                if bounds is None:
                     return None
-                ranges[node] = arith.wrap(node.lower), found[1]
-        found = arith.limits(dim, ranges)
-        return None if found is None else known(arith.unwrap(found[1]), {})
+                ranges[node] = arith.wrap(node.lower), bounds[1]
+        bounds = arith.limits(dim, ranges)
+        return None if bounds is None else known(arith.unwrap(bounds[1]), {})
 
 
 def _bounds(node: arith.Expr, sizes: Mapping[arith.Expr, int]) -> tuple[arith.Expr, ...]:

@@ -29,6 +29,7 @@ def test_objects_that_are_exchanged_are_compiled_again(tmp_path: Path, monkeypat
     assert folder is not None
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     contents = [path.read_bytes() for path in files]
+    assert len(set(contents)) > 1
     for path, content in zip(files, [*contents[1:], contents[0]], strict=True):
         path.write_bytes(content)
     for name, body in bodies.items():

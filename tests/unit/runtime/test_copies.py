@@ -119,6 +119,10 @@ def test_packages_in_memory(executable: Executable, tmp_path: Path) -> None:
     content = path.read_bytes()
     for package in (path, str(path), content, bytearray(content), memoryview(content), io.BytesIO(content)):
         assert np.array_equal(load_package(package).run({"x": X})["output0"], PRODUCT)
+    strided = memoryview(bytes(byte for pair in zip(content, content, strict=True) for byte in pair))[::2]
+    typed = memoryview(np.frombuffer(content, "V1"))
+    for view in (strided, typed):
+        assert np.array_equal(load_package(view).run({"x": X})["output0"], PRODUCT)
     with path.open("rb") as file:
         loaded = load_package(file)
     path.unlink()
@@ -137,7 +141,9 @@ def test_what_is_no_package_in_memory(executable: Executable, tmp_path: Path) ->
         load_package(content, expect_sha256="00")
     with pytest.raises(InputError, match=f"expected a package, got 3{remedy}"):
         load_package(3)  # type: ignore[arg-type] # to be refused
-    with path.open(errors="replace") as text, pytest.raises(InputError, match=rf"whose read\(\) returns str{remedy}"):
-        load_package(text)  # type: ignore[arg-type] # to be refused
+    for errors in ("strict", "replace"):
+        text = path.open(encoding="utf-8", errors=errors)
+        with text, pytest.raises(InputError, match=rf"whose read\(\) returns str{remedy}"):
+            load_package(text)  # type: ignore[arg-type] # to be refused
     with open(path, "ab") as unreadable, pytest.raises(PackageError, match="cannot read"):
         load_package(unreadable)
