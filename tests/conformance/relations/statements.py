@@ -105,10 +105,11 @@ def logged() -> Iterator[Log]:
     if conditions.require is _REQUIRE:
         assert ops.OPERATORS  # the modules of all operators are imported
         for module in [*sys.modules.values()]:
-            if getattr(module, "require", None) is _REQUIRE:
-                module.require = _require  # type: ignore[attr-defined]
-            if module is not conditions and getattr(module, "not_negative", None) is _NOT_NEGATIVE:
-                module.not_negative = _not_negative  # type: ignore[attr-defined]
+            names = getattr(module, "__dict__", {})  # not the attributes, which some modules of NumPy compute with a warning
+            if names.get("require") is _REQUIRE:
+                names["require"] = _require
+            if module is not conditions and names.get("not_negative") is _NOT_NEGATIVE:
+                names["not_negative"] = _not_negative
     log = Log([])
     token = _LOG.set(log)
     try:
