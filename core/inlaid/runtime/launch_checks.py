@@ -17,7 +17,7 @@ from inlaid.runtime.sizes import Formula, known
 
 COMPUTED_BYTES = 8
 """Bytes of a computed dimension in a buffer: an int64."""
-_CACHED = 4096
+_CACHED = 256
 """Greatest number of sets of arguments for which the bytes of a kernel's buffers are cached."""
 
 
