@@ -71,7 +71,7 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
 
-fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans, about 30 minutes; COUNT=number SEED=number
+fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans, about 4 minutes; COUNT=number SEED=number
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 check: lint contracts types ## run the static checks: lint, contracts, types

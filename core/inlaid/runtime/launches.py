@@ -14,8 +14,8 @@ from inlaid.runtime.sizes import Formula
 
 BUFFER_ALIGNMENT = 16
 """Kernels access buffers at byte offsets that are multiples of this number."""
-MOST_STEPS = 1 << 20
-"""Greatest number of steps in a run of a region, loop iterations included."""
+MOST_STEPS = 1 << 18
+"""Greatest number of steps in a run of a region, loop iterations included. They take about 3 s in Python."""
 _CACHED = 16
 """Greatest number of sets of sizes for which evaluated launches are cached."""
 
