@@ -492,6 +492,8 @@ def _conv_integer(g: OnnxGenerator) -> None:
 
 def _qlinear_matmul(g: OnnxGenerator) -> None:
     x = g.data(("uint8", "int8"), (2, 3))
+    if 0 in x.dims[-1]:
+        raise Skipped("ONNX Runtime does not write the result of QLinearMatMul if nothing is summed")
     y = g.like([x.dims[-1], g.dim()], x.dtype)
     scales = [_scale(g, []) for _ in range(3)]
     points = [g.constant(np.array(g.number(0, 5), x.dtype)) for _ in range(3)]
