@@ -63,7 +63,7 @@ def _products(extents: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, An
 @functools.cache
 def _ratio(scale: float) -> Fraction | None:
     """Return the simplest fraction that is `scale` in float32, and whose products with extents up to `_EXTENTS` have the integer
-    parts of the float32 products; None if there is none."""
+    parts of the float32 products; None if no fraction fits."""
     extents = np.arange(_EXTENTS + 1)
     rounded = _products(extents, scale)
     for digits in range(8):
