@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, settings
 
 from inlaid.cache import SWITCH
 
-# No test asserts a speed: on a busy machine examples take longer than Hypothesis allows by default.
-settings.register_profile("any-machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-machine")
+# No test asserts a speed: on a busy machine examples take longer than Hypothesis allows by default. Properties are tested with the
+# same examples each time, so that a checkout which has passed passes again; `--hypothesis-profile=random` draws other ones.
+settings.register_profile("random", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("random"), derandomize=True)
+settings.load_profile("repeatable")
 
 # Compiling makes many small objects and few cycles. By default, the collector of cycles runs after every 700 of them, which takes a
 # tenth of the time of all tests.

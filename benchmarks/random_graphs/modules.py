@@ -421,10 +421,10 @@ class ModuleGenerator(Generator):
         existing = [each for each in pool if each.type == type_]
         if existing and self.number(0, 2) == 0:
             return self.pick(existing)
-        if self.closed and not (isinstance(type_, TensorType) and type_.is_static):
+        constant = isinstance(type_, TensorType) and type_.is_static and type_.dtype.kind != "string"
+        if self.closed and not constant:
             raise Unfit  # a function of the module reads none of the parameters of `main`
-        constant = number and self.number(0, 2) == 0
-        if isinstance(type_, TensorType) and type_.is_static and type_.dtype.kind != "string" and (constant or self.closed):
+        if constant and (self.closed or (number and self.number(0, 2) == 0)):
             return ir.constant(value)
         return self.parameter(type_, values)
 

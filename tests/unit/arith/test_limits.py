@@ -40,9 +40,10 @@ def test_values_lie_within(expr: Expr, n: int, most: int, data: st.DataObject) -
     if found is None:
         return
     assert K not in arith.free_vars(found[0]) | arith.free_vars(found[1])
-    low, high = (evaluate(bound, {N: n}) for bound in found)
     k = data.draw(st.integers(0, n + most))
+    # Limits of what divides by n divide by n as well.
     assume(evaluate(arith.has_value(expr), {K: k, N: n}))
+    low, high = (evaluate(bound, {N: n}) for bound in found)
     assert low <= evaluate(expr, {K: k, N: n}) <= high
 
 
