@@ -482,7 +482,8 @@ def _resized(type_: Type, value: Any, sizes: Mapping[arith.Expr, int]) -> Any:
     """Repeat or cut a value of a tensor type to the shape that it has at some sizes."""
     if not isinstance(type_, TensorType):
         return value
-    return _fitted(value, tuple(arith.evaluate(dim, sizes) for dim in type_.shape))
+    # A size less one is no size where the first is 0.
+    return _fitted(value, tuple(max(0, arith.evaluate(dim, sizes)) for dim in type_.shape))
 
 
 def _replay(trace: Sequence[int]) -> Callable[[int], int]:

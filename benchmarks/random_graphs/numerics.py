@@ -80,7 +80,7 @@ def noisy(module: ir.Module, seed: int, weights: Collection[str] | None = None) 
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
         if isinstance(new, ir.Call) and isinstance(new.callee, Operator) and _rounds(new.callee) and _floats(new):
-            double = _double(new.callee, new.type, zlib.crc32(f"{seed} {next(counter)}".encode()))
+            double = _double(new.callee, new.type, zlib.crc32(f"{seed} {next(counter)}".encode()), wide=seed % 2 == 0)
             return ir.Call(new.type, new.span, double, new.args, new.attrs)
         if isinstance(new, ir.Constant) and weights is not None and new.digest() not in weights:
             shaken = _shaken(new.data, np.random.default_rng(seed))
@@ -104,16 +104,21 @@ def _tensors(type_: Type) -> list[Type]:
     return [part for each in type_.fields for part in _tensors(each)] if isinstance(type_, TupleType) else [type_]
 
 
-def _double(operator: Operator, type_: Type, seed: int) -> Operator:
-    """Return an operator that computes as another, with noise on its float operands and results."""
+def _double(operator: Operator, type_: Type, seed: int, wide: bool) -> Operator:
+    """Return an operator that computes as another, with noise on its float operands and results. A `wide` one sums in float64:
+    whether a sum of huge numbers overflows in a narrower type depends on their order."""
     rng = np.random.default_rng(seed)
     reference, sums = operator.reference, operator.name in SUMS
+    dtype = type_.dtype.numpy if wide and sums and isinstance(type_, TensorType) and type_.dtype.is_float else None
     assert reference is not None
 
     def run(attrs: Attrs, *values: Any) -> Any:
         operands = values if operator.name in CONTRACTED else [_shaken(value, rng) for value in values]
         with np.errstate(all="ignore"):
-            result = reference(attrs, *operands)
+            if dtype is None:
+                result = reference(attrs, *operands)
+            else:
+                result = reference(attrs, *(value.astype(np.float64) for value in operands)).astype(dtype)
         if isinstance(result, tuple):
             return tuple(_shaken(np.asarray(part), rng, sums) for part in result)
         return _shaken(np.asarray(result), rng, sums)
