@@ -32,7 +32,7 @@ SEED := 0
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast fuzz check lint format types contracts docs conformance bench bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta random-models peers clean
+.PHONY: help demo test test-avx2 test-fast fuzz check lint format types contracts docs conformance bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -103,6 +103,10 @@ conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes 
 bench: $(DEVELOPING) ## time Inlaid against its peers for 35 minutes, oldest results first; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --minutes $(MINUTES) --write docs/benchmarks.md
 	$(BIN)/python benchmarks/summary.py
+
+bench-int8: $(DEVELOPING) ## time 8-bit models with unsigned and signed activations, about 15 minutes; writes docs/benchmarks-int8.md
+	$(BIN)/python benchmarks/bench.py --models --precisions int8 --threads 1 --against onnxruntime openvino --quick --results build/int8.jsonl \
+		--write docs/benchmarks-int8.md --title "Benchmarks of 8-bit models, with unsigned and signed activations"
 
 bench-symbolic: $(DEVELOPING) ## time symbolic sizes against fixed sizes and peers; writes docs/benchmarks-symbolic.md
 	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
