@@ -364,7 +364,8 @@ class ModuleGenerator(Generator):
         examples: list[tuple[Example, RunChoices]] = []
         for run in range(RUNS):
             given = {number: self.sizes.at(run, shape_of(each)) for number, each in enumerate((data, other)) if each is not None}
-            symbols = () if plain else self.sizes.at(run, self.sizes.values)
+            # A function of the module binds none of the sizes of `main`.
+            symbols = () if plain or self.closed else self.sizes.at(run, self.sizes.values)
             choices = RunChoices(_replay(trace) if run else record, mix, (*self.static, *symbols, *symbols), given)
             try:
                 examples.append((entry.example(choices, element), choices))

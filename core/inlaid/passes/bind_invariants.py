@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.arith import Constraint, compare, free_vars, prove, unwrap
-from inlaid.graph.attrs import shown_sizes
+from inlaid.arith import Constraint, SizeVar, compare, free_vars, prove, unwrap
+from inlaid.graph.attrs import shown_sizes, sizes_in
 from inlaid.graph.ir import (
     Call,
     Expr,
@@ -32,6 +32,7 @@ from inlaid.graph.ir import (
     let,
     post_order,
     tuple_,
+    tuple_item,
     var,
 )
 from inlaid.graph.ir import function as make_function
@@ -160,15 +161,17 @@ def _bound(function: Function, found: list[_Found]) -> Function:
     around = {id(item.loop): item for item in found}
     names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in found for expr in item.invariants}
     values: dict[int, Expr] = {}
+    witnesses: dict[SizeVar, Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
+        witnesses.update((size, part) for part in _parts(new) for size in shown_sizes(part.type) & introduced_sizes(new))
         if id(old) in around:
             assert isinstance(new, Loop)
             item, loop = around[id(old)], new
             for inner in reversed(item.invariants):
                 new = let(names[id(inner)], values[id(inner)], new, old.span)
             if item.guarded:
-                new = if_(_runs(loop), new, _without_iterations(loop), old.span, (item.conditions, ()))
+                new = if_(_runs(loop, witnesses), new, _without_iterations(loop), old.span, (item.conditions, ()))
         if id(old) in names:
             values[id(old)], new = new, names[id(old)]
         return new
@@ -176,14 +179,21 @@ def _bound(function: Function, found: list[_Found]) -> Function:
     return transform_function(function, visit)
 
 
-def _runs(loop: Loop) -> Expr:
-    """Build the condition that a loop runs an iteration."""
+def _parts(expr: Expr) -> list[Expr]:
+    """Return the items of a tuple, or the expression itself."""
+    return [tuple_item(expr, index) for index in range(len(expr.type.fields))] if isinstance(expr.type, TupleType) else [expr]
+
+
+def _runs(loop: Loop, witnesses: Mapping[SizeVar, Expr]) -> Expr:
+    """Build the condition that a loop runs an iteration. `witnesses` are tensors by the data-dependent size that they show, after
+    whose computation the condition is evaluated."""
     requirements = [] if loop.condition is None else [loop.condition]
     if loop.trip_count is not None:
         requirements.append(less(constant(np.int64(0)), loop.trip_count))
     if loop.scanned:
         some = unwrap(compare("<", 0, loop.scanned[0].shape[0]))
-        requirements.append(cast(reshape(sizes(dims=(some,)), shape=()), dtype="bool"))
+        shown = [witnesses[size] for size in sorted(sizes_in(some), key=repr) if size in witnesses]
+        requirements.append(cast(reshape(sizes(*shown, dims=(some,)), shape=()), dtype="bool"))
     return functools.reduce(logical_and, requirements or [constant(True)])
 
 

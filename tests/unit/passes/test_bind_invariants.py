@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program, assert_same, programs, run
 
+import inlaid
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter, evaluate
@@ -134,6 +136,22 @@ def test_what_may_fail_is_computed_if_the_loop_runs(nested: bool) -> None:
     with pytest.raises(KernelFault, match="index must be >= -2 and < 2, got 7"):
         Interpreter().run(changed, [*VALUES, np.array(1)])
     assert counter.count == 1
+
+
+@pytest.mark.parametrize("target", ["reference", "x86"])
+def test_rows_of_a_data_dependent_size(target: str) -> None:
+    """Whether the loop runs depends on a size that `unique` determines, so that the condition is evaluated after it."""
+    x = ir.var("x", TensorType((SizeVar("n", 0), 1), "int32"))
+    unique = ops.unique(x, ordered=True)
+    first, numbers = ir.tuple_item(unique, 0), ir.tuple_item(unique, 2)
+    i, total, number = ir.var("i", COUNT), ir.var("total", COUNT), ir.var("number", COUNT)
+    invariant = ops.reshape(ops.take(first, ir.constant(np.array([0])), axis=0), shape=())  # fails if there is no element
+    body = ir.function([i, total, number], ir.tuple_([ir.constant(True), ops.add(total, ops.mul(invariant, number))]))
+    loop = ir.loop(body, state=[ir.constant(np.int64(5))], scanned=[ops.concat(numbers, numbers, axis=0)])
+    executable = inlaid.compile(ir.Module({"main": ir.function([x], ir.tuple_item(loop, 0))}), targets=[target])
+    for values, expected in (([3, 3, 4], 5), ([], 5)):
+        (result,) = executable.run({"x": np.array(values, np.int32).reshape(-1, 1)}).values()
+        assert result == expected
 
 
 def test_what_cannot_fail_needs_no_condition() -> None:
