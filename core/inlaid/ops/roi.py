@@ -74,10 +74,16 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
 def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> tuple[Array, Array, Array, Array]:
     """Return, for each bin and sample along one dimension, (low index, high index, weight of the high index, whether the sample is
     inside)."""
-    step = size.dtype.type(size / bins)
-    at = start + np.arange(bins)[:, None] * step + (np.arange(count) + size.dtype.type(0.5)) * step / max(count, 1)
+    # Not float64, which numpy makes of int64 and float32: rounding decides whether a sample on the border is inside.
+    of = size.dtype
+    step = of.type(size / bins)
+    at = (
+        start
+        + np.arange(bins, dtype=of)[:, None] * step
+        + (np.arange(count, dtype=of) + of.type(0.5)) * step / of.type(max(count, 1))
+    )
     counts = (at >= -1) & (at <= extent)
-    at = np.clip(np.nan_to_num(at), 0, extent - 1).astype(size.dtype)
+    at = np.clip(np.nan_to_num(at), 0, extent - 1).astype(of)
     low = at.astype(np.int64)
     return low, np.minimum(low + 1, extent - 1), at - low, counts
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.arith import Constraint, SizeVar, compare, free_vars, prove, unwrap
+from inlaid.arith import Constraint, compare, free_vars, prove, unwrap
+from inlaid.arith import Expr as SizeExpr
 from inlaid.graph.attrs import shown_sizes, sizes_in
 from inlaid.graph.ir import (
     Call,
@@ -161,7 +162,7 @@ def _bound(function: Function, found: list[_Found]) -> Function:
     around = {id(item.loop): item for item in found}
     names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in found for expr in item.invariants}
     values: dict[int, Expr] = {}
-    witnesses: dict[SizeVar, Expr] = {}
+    witnesses: dict[SizeExpr, Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         witnesses.update((size, part) for part in _parts(new) for size in shown_sizes(part.type) & introduced_sizes(new))
@@ -184,7 +185,7 @@ def _parts(expr: Expr) -> list[Expr]:
     return [tuple_item(expr, index) for index in range(len(expr.type.fields))] if isinstance(expr.type, TupleType) else [expr]
 
 
-def _runs(loop: Loop, witnesses: Mapping[SizeVar, Expr]) -> Expr:
+def _runs(loop: Loop, witnesses: Mapping[SizeExpr, Expr]) -> Expr:
     """Build the condition that a loop runs an iteration. `witnesses` are tensors by the data-dependent size that they show, after
     whose computation the condition is evaluated."""
     requirements = [] if loop.condition is None else [loop.condition]

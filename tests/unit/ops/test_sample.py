@@ -110,6 +110,14 @@ def test_regions_of_no_image_are_faults() -> None:
     check_faults(ops.roi_align, normal((2, 1, 4, 4)), ROIS[:1], np.array([-1]))
 
 
+def test_a_sample_on_the_border_of_an_image_is_inside() -> None:
+    """The second of three samples, 1.5 + 1/3 + 1/6, is 2 in float32, as in ONNX Runtime, and more in float64."""
+    x = np.ones((1, 1, 2, 2), np.float32)
+    roi = np.array([[2, 0, 2, 0]], np.float32)
+    result = check(ops.roi_align, x, roi, np.array([0]), shape=(1, 3), scale=0.75, half_pixel=False)[0]
+    np.testing.assert_array_equal(result, np.array([1, 1, 0], np.float32).reshape(1, 1, 1, 3))
+
+
 def test_roi_align_refuses() -> None:
     x = normal((2, 1, 4, 4))
     raises_for(ops.roi_align, "dimension 1 of rois must be 4, got 3", x, ROIS[:, :3], IMAGES)
