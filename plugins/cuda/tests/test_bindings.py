@@ -72,7 +72,7 @@ context.await_event(stream, end)
 context.synchronise_event(start)
 encoded = context.tensor_map(TensorMap(2, (40, 30, 20), (80, 2400), (8, 16, 1)), memory)
 print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).held.pointers[1] % 64)
-print(context.elapsed(start, end), context.page_locked(100), context.page_locked(memory), context.device_of(memory))
+print(context.elapsed(start, end), context.device_of(memory))
 context.synchronise(2)
 for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
     destroy(handle)
@@ -102,7 +102,7 @@ print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current befo
         "wait",
         "map 1 3, 40 30, 80 2400 / 0 3 / 8 1",  # CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B
         "True 0",
-        "0.25 False True 1",
+        "0.25 1",
         "unload",
         "trim 0",
         "b'another'",

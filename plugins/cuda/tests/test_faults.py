@@ -1,7 +1,5 @@
 """Failing drivers: at every call in turn, permanently, and with every status."""
 
-import gc
-
 import numpy as np
 import pytest
 from tests.threads.handmade import CUDA
@@ -15,6 +13,8 @@ from inlaid.types import TensorType
 from inlaid_cuda.driver import DeviceFacts, DriverError, Status
 from inlaid_cuda.faults import translate
 from inlaid_cuda.needs import missing
+
+from .late import leftovers
 
 WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 5)).astype(np.float32)
 X = np.random.default_rng(1).uniform(-1, 1, (3, 7)).astype(np.float32)
@@ -44,17 +44,11 @@ def everything(path):
     np.testing.assert_allclose(kept.numpy(), WANTED, rtol=1e-5)
 
 
-def left(device):
-    """Count live objects on the device, except events, which are reused."""
-    gc.collect()
-    return device.context.open_handles() | {"events": 0}
-
-
 def test_a_failure_at_every_call(device, package):
     """The first and the last call of each driver function, except those that free, fail. Nothing leaks, and the error is an
     `InlaidError`."""
     everything(package)
-    before, context = left(device), device.context
+    before, context = leftovers(device), device.context
     counted = context.counted.copy()
     everything(package)
     counted = context.counted - counted
@@ -70,7 +64,7 @@ def test_a_failure_at_every_call(device, package):
                 del error
             assert context.failing < 0, (name, number)
             context.heal()
-            assert left(device) == before and not device.live, (name, number)
+            assert leftovers(device) == before and not device.live, (name, number)
     everything(package)
 
 

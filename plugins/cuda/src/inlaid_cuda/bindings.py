@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
@@ -175,13 +174,6 @@ class SystemContext:
 
     def free_host(self, address: int) -> None:
         self._do("cuMemFreeHost", address)
-
-    def page_locked(self, address: int) -> bool:
-        kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        with contextlib.suppress(DriverError):  # the driver fails for pageable memory
-            (found,) = self._do("cuPointerGetAttribute", kind, address)
-            return int(found) == int(self._cuda.CUmemorytype.CU_MEMORYTYPE_HOST)
-        return False
 
     def device_of(self, address: int) -> int:
         kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

@@ -183,11 +183,7 @@ class Context(Protocol):
         """Return the seconds between two completed timed events."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
-        """Enqueue a copy of host memory to the device. The caller may change pageable memory after the call, page-locked memory
-        only after the completion of the copy."""
-
-    def page_locked(self, address: int) -> bool:
-        """Test whether host memory is page-locked, no matter which library locked it."""
+        """Enqueue a copy of host memory to the device. The caller may change the memory only after the completion of the copy."""
 
     def device_of(self, address: int) -> int:
         """Return the number of the device whose memory contains an address, no matter which library allocated it."""
