@@ -13,6 +13,8 @@ from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFact
 
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
+_POOLS_SINCE = 11020
+"""Version of CUDA that introduced memory pools."""
 _CACHED = 8
 """A memory pool caches freed memory, up to 1/_CACHED of the device's memory."""
 
@@ -116,11 +118,27 @@ class SystemContext:
         self._streams: dict[int, Any] = {}
         self._shared: dict[int, int] = {}
         self._memory = self.stream()
-        pools = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
-        (has_pools,) = _call(cuda, "cuDeviceGetAttribute", pools, device)
-        self._pool = self._new_pool() if has_pools else None
+        self._pool = self._new_pool(device)
 
-    def _new_pool(self) -> Any:
+    def _new_pool(self, device: Any) -> Any:
+        """Create a memory pool. Returns None if the device or the driver has none: the attribute is 0 or unknown, functions are
+        missing, or the driver does not support what the attribute promises, as that of some virtual GPUs."""
+        cuda = self._cuda
+        supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+        try:
+            (has_pools,) = _call(cuda, "cuDeviceGetAttribute", supported, device)
+            if not has_pools:
+                return None
+            function, *_ = self._do("cuGetProcAddress", b"cuMemAllocFromPoolAsync", _POOLS_SINCE, 0)
+            return self._created_pool() if int(function) else None
+        except RuntimeError:  # cuda-bindings finds no such function in the driver
+            return None
+        except DriverError as error:
+            if error.status not in (Status.INVALID_VALUE, Status.NOT_FOUND, Status.NOT_SUPPORTED):
+                raise
+            return None
+
+    def _created_pool(self) -> Any:
         cuda = self._cuda
         wanted = cuda.CUmemPoolProps()
         wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED

@@ -44,6 +44,7 @@ class Status(IntEnum):
     INVALID_ADDRESS_SPACE = 717
     INVALID_PC = 718
     LAUNCH_FAILED = 719
+    NOT_SUPPORTED = 801
     UNKNOWN = 999
 
 
@@ -77,6 +78,11 @@ class DeviceFacts:
     driver: int
     integrated: bool = False
     dlpack: int = 2
+
+    @property
+    def driver_version(self) -> tuple[int, int]:
+        """Major and minor version of CUDA that the driver supports."""
+        return self.driver // 1000, self.driver % 1000 // 10
 
     def __str__(self) -> str:
         architecture = f"sm_{self.architecture}" if self.architecture else "emulated"
@@ -198,7 +204,7 @@ class Context(Protocol):
         """Enqueue a fill of device memory with 0."""
 
     def load(self, program: bytes) -> int:
-        """Load a module from a cubin. The emulation expects source instead."""
+        """Load a module from a cubin, or from PTX that ends with a null byte. The emulation expects source instead."""
 
     def unload(self, module: int) -> None:
         """Unload a module with its functions."""
