@@ -164,6 +164,7 @@ def test_architectures(need, cubins, ptx):
         else:
             assert choice.ptx == (architecture in ptx)
     assert missing([], facts(80)) is None
+    assert "a device is sm_61, expected sm_70 or later; choose another device" in missing(["sm_80"], facts(61))
     assert "no PTX of a known version" in missing(["sm_80"], facts(90))
 
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from inlaid_cuda.driver import DeviceFacts
 from inlaid_cuda.faults import RECOMPILE
 from inlaid_cuda.nvrtc import Version, install, version_text
-from inlaid_cuda.options import HOST, compute_capability
+from inlaid_cuda.options import ARCHITECTURES, HOST, compute_capability
 
 _NVRTC = re.compile(r"nvrtc=(\d{1,4})\.(\d{1,4})")
+_OLDEST = int(ARCHITECTURES[0].removeprefix("sm_"))
 OTHER_DEVICE = "choose another device by devices="
 NATIVELY = "compile on the device's machine (option arch=native)"
 
@@ -42,6 +43,8 @@ def missing(requires: Sequence[str], facts: DeviceFacts) -> str | None:
 def choose(requires: Sequence[str], facts: DeviceFacts) -> Choice:
     """Choose the image of a region that a device loads: the cubin if it runs it, else PTX."""
     own = HOST if not facts.architecture else f"sm_{facts.architecture}"
+    if 0 < facts.architecture < _OLDEST:
+        return Choice(False, f"{facts.name} is {own}, expected {ARCHITECTURES[0]} or later; {OTHER_DEVICE}, or another target")
     ptx, version = False, None
     for need in requires:
         built = _NVRTC.fullmatch(need)
