@@ -158,7 +158,7 @@ class WideExpressions(WideMemory):
                 return vectors.fma(args, of)
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__} on vectors")
 
-    def _select(self, expr: ir.Expr, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
+    def _select(self, expr: ir.Select, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
         of, risky = expr.dtype, self.needs_guard(then) or self.needs_guard(otherwise)
         if not isinstance(flag, Wide):
             if risky:
