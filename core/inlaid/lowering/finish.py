@@ -153,8 +153,9 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
     # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
-    total = (FLOAT64 if "float64" in able.dtypes and able.full_rate_float64 else FLOAT32).dtype
-    operands = () if able.full_rate_float64 else (UnitPass("mark_intermediate_float64", mark_intermediate_float64),)
+    in_integers = threads is not None and not able.full_rate_float64
+    operands = (UnitPass("mark_intermediate_float64", mark_intermediate_float64),) if in_integers else ()
+    total = (FLOAT64 if "float64" in able.dtypes or in_integers else FLOAT32).dtype
     parallel = () if threads is None or threads.block == 1 else (UnitPass("parallel_loops", parallel_loops),)
     return (
         *operands,
