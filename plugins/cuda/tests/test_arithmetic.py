@@ -28,6 +28,16 @@ def test_functions(of, lanes):
     check_functions(EveryOrder, of, lanes)
 
 
+@pytest.mark.parametrize("lanes", LANES)
+def test_arithmetic_without_float64(lanes):
+    check_arithmetic(check, lanes, ("float64", "float32", "int64", "uint64", "uint8", "bool"), float64=False)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_functions_without_float64(lanes):
+    check_functions(EveryOrder, "float32", lanes, float64=False)
+
+
 def test_lanes():
     check_lanes(check, NATIVE, examples=6, count=10)
 

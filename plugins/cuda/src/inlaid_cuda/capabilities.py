@@ -138,6 +138,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
         link=Link(1e-5, found.transfer),
         stack_bytes=0,
         device_memory=True,
+        full_rate_float64=False,  # at most half the rate of float32, on most cards a 64th
     )
 
 
