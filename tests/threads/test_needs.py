@@ -135,6 +135,15 @@ def test_functions_and_conversions_count() -> None:
     assert unmet_need(ops.less(x, x), lacking("bool")) is not None and unmet_need(ops.relu(x), lacking("bool")) is None
 
 
+def test_intermediate_float64_that_is_computed_in_integers_is_no_need() -> None:
+    able = replace(lacking("float64"), full_rate_float64=False)
+    x = ir.var("x", TensorType((4,), "float32"))
+    for call in (through("float64", 0.1)(x), ops.sin(x)):
+        assert unmet_need(call, able) is None and unmet_need(call, lacking("float64")) is not None
+    assert "uint64" in str(unmet_need(through("float64", 0.1)(x), replace(lacking("float64", "uint64"), full_rate_float64=False)))
+    assert unmet_need(ops.cast(x, dtype="float64"), able) is not None
+
+
 def test_an_update_in_place_counts() -> None:
     def update(attrs: Any, x: Any, y: Any) -> Any:
         return te.compute(x.shape, lambda i: te.cast(te.cast(y[i], "float64"), "float32"), "update")

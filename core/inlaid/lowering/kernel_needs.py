@@ -16,6 +16,7 @@ from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import BUILT_IN, check_scopes
 from inlaid.tensor.math import expand_program
+from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64, mark_intermediate_float64
 from inlaid.tensor.transform.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, legalise
 from inlaid.tensor.transform.lower_blocks import flatten_blocks
 from inlaid.types import DTYPES, Type
@@ -41,10 +42,11 @@ def unmet_need(call: graph.Call, capabilities: Capabilities) -> str | None:
     params, body = whole_body(call)
     assert isinstance(body, graph.Call) and isinstance(body.callee, Operator)
     operands = tuple(param.type for param in params)
+    in_integers = capabilities.threads is not None and not capabilities.full_rate_float64
     updates = capabilities.in_place and body.callee.update is not None
     for in_place in (False, True) if updates else (False,):
         try:
-            needs = _needs(body.callee, body.attrs, operands, body.type, grid, in_place)
+            needs = _needs(body.callee, body.attrs, operands, body.type, grid, in_place, in_integers)
         except InlaidError:
             return None
         reason = _unmet(needs, capabilities, grid)
@@ -69,25 +71,36 @@ def _unmet(needs: KernelNeeds, capabilities: Capabilities, grid: Grid | None) ->
 
 @lru_cache(1024)  # a key has sizes of a model, so that the number of keys has no bound
 def _needs(
-    operator: Operator, attrs: Attrs, operands: tuple[Type, ...], result: Type, grid: Grid | None, in_place: bool
+    operator: Operator,
+    attrs: Attrs,
+    operands: tuple[Type, ...],
+    result: Type,
+    grid: Grid | None,
+    in_place: bool,
+    in_integers: bool,
 ) -> KernelNeeds:
     params = tuple(graph.var(f"x{number}", type_) for number, type_ in enumerate(operands))
     body = graph.Call(result, None, operator, params, attrs)
     program = build(KernelSource(operator.name, params, body, in_place), grid)
     scopes = {stmt.buffer.scope for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
     scoped_program = None if scopes.issubset(BUILT_IN) else flatten_blocks(program)
-    return KernelNeeds(_dtypes(program), _block(program.body), scoped_program)
+    return KernelNeeds(
+        _dtypes(mark_intermediate_float64(program) if in_integers else program), _block(program.body), scoped_program
+    )
 
 
 def _dtypes(program: ir.LoopProgram) -> frozenset[str]:
     """Return the names of the element types of buffers and values, and of the floats that mathematical functions and conversions to
     narrow types are computed in. Booleans count only in buffers, since every language has conditions. The integers that these
-    expansions add are bits of floats, which `legalise` expects of every code generator."""
+    expansions add are bits of floats, which `legalise` expects of every code generator. Intermediate float64 is computed in uint64
+    if the program is marked so."""
     buffers = [*program.params, *(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))]
     values = {value.dtype for value in ir.values_in(program.body)}
-    expansion = legalise(expand_program(program), _NATIVE)
+    wide = INTERMEDIATE_FLOAT64 not in program.annotations
+    expansion = legalise(expand_program(program, wide=wide), _NATIVE)
     floats = set() if expansion is program else {value.dtype for value in ir.values_in(expansion.body) if value.dtype.is_float}
-    return frozenset((*(buffer.dtype.name for buffer in buffers), *(of.name for of in values | floats if of.name != "bool")))
+    names = {*(buffer.dtype.name for buffer in buffers), *(of.name for of in values | floats if of.name != "bool")}
+    return frozenset(names if wide else {"uint64" if name == "float64" else name for name in names})
 
 
 def _block(stmt: ir.Stmt) -> int:

@@ -1,6 +1,8 @@
-"""Operators whose kernels need float64 on devices that lack it: placement, reasons, and what the code needs in the end."""
+"""Operators whose kernels need element types that a device lacks: placement, reasons, and what the code needs in the end."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,31 +18,61 @@ from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from inlaid.tensor import te
 from inlaid.types import TensorType
+from inlaid_opencl import capabilities as module
 
 EMBEDDED = "opencl:kind=embedded"
-REASON = "its kernel computes in float64, not among the target's element types"
+ROWS = pytest.mark.parametrize("rows", [4, SizeVar("n", 1, 64)], ids=["static", "symbolic"])
+ARRAY = np.random.default_rng(0).integers(-9, 10, (4, 5)).astype(np.float32)
 
 
-def _thirds(attrs, x):
-    return te.compute(x.shape, lambda *i: te.cast(te.cast(x[i], "float64") / 3.0, "float32"), "thirds")
+def model(of, rows):
+    """A model whose second operator multiplies by 3 in another element type."""
 
+    def compute(attrs, x):
+        return te.compute(x.shape, lambda *i: te.cast(te.cast(x[i], of) * te.const(3, of), "float32"), "product")
 
-THIRDS = Operator("my.thirds", lambda attrs, x: x, compute=_thirds)
-
-
-@pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("rows", [4, SizeVar("n", 1, 64)], ids=["static", "symbolic"])
-def test_float64_inside_a_kernel_runs_on_the_next_target(rows):
     x = ir.var("x", TensorType((rows, 5), "float32"))
-    module = ir.Module({"main": ir.function([x], ops.neg(THIRDS(ops.relu(x))))})
+    product = Operator("my.product", lambda attrs, x: x, compute=compute)
+    return ir.Module({"main": ir.function([x], ops.neg(product(ops.relu(x))))})
+
+
+def placed(module):
+    """The kinds of the operators' targets, and the report's text."""
     registry = default_registry()
-    partitioned, candidates = cut(module, [EMBEDDED, "x86"], registry)
-    report = report_of(partitioned, candidates, registry, schedules=False)
-    assert [item.target.split(":")[0] for item in report.operators] == ["opencl", "x86", "opencl"]
-    assert f"opencl:kind=embedded: rejected: {REASON}" in report.to_text()
-    array = np.random.default_rng(0).uniform(-1, 1, (4, 5)).astype(np.float32)
-    (result,) = inlaid.compile(module, targets=[EMBEDDED, "x86"], cache=False).run({"x": array}).values()
-    np.testing.assert_array_equal(result, -(np.maximum(array, 0).astype(np.float64) / 3).astype(np.float32))
+    report = report_of(*cut(module, [EMBEDDED, "x86"], registry), registry, schedules=False)
+    return [item.target.split(":")[0] for item in report.operators], report.to_text()
+
+
+def check_values(module):
+    (result,) = inlaid.compile(module, targets=[EMBEDDED, "x86"], cache=False).run({"x": ARRAY}).values()
+    np.testing.assert_array_equal(result, -3 * np.maximum(ARRAY, 0))
+
+
+@ROWS
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("of", ["float64", "int64", "bfloat16"])
+def test_a_type_that_the_device_lacks_runs_on_the_next_target(of, rows, monkeypatch):
+    known = module.capabilities
+
+    def lacking(options):
+        able = known(options)
+        dtypes = tuple(name for name in able.dtypes if name != of)
+        return replace(able, dtypes=dtypes, full_rate_float64=True)  # float64 is not computed in integers
+
+    monkeypatch.setattr(module, "capabilities", lacking)
+    targets, text = placed(model(of, rows))
+    assert targets == ["opencl", "x86", "opencl"]
+    assert f"{EMBEDDED}: rejected: its kernel computes in {of}, not among the target's element types" in text
+    check_values(model(of, rows))
+
+
+@ROWS
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("of", ["float64", "int64", "bfloat16"])
+def test_types_that_the_device_has_or_computes_in_integers_stay_on_it(of, rows):
+    targets, _ = placed(model(of, rows))
+    assert targets == ["opencl"] * 3
+    check_values(model(of, rows))
 
 
 @pytest.mark.filterwarnings("ignore::inlaid.errors.ScheduleWarning")
