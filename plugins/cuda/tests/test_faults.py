@@ -143,8 +143,9 @@ def facts(architecture, driver=13000):
 @pytest.mark.parametrize(
     ("need", "cubins", "ptx"),
     [
-        ("sm_80", (80, 86, 89), (90, 100, 103, 120)),
-        ("sm_86", (86, 89), (90, 100, 103, 120)),
+        ("sm_80", (80, 86, 89), (87, 90, 100, 103, 120)),
+        ("sm_86", (86, 89), (87, 90, 100, 103, 120)),
+        ("sm_87", (87,), (89, 90, 100, 103, 120)),
         ("sm_90", (90,), (100, 103, 120)),
         ("sm_90a", (90,), ()),
         ("sm_100", (100, 103), (120,)),
@@ -155,7 +156,7 @@ def facts(architecture, driver=13000):
     ],
 )
 def test_architectures(need, cubins, ptx):
-    for architecture in (0, 75, 80, 86, 89, 90, 100, 103, 120):
+    for architecture in (0, 75, 80, 86, 87, 89, 90, 100, 103, 120):
         choice = choose([need, "nvrtc=13.0"], facts(architecture))
         assert (choice.reason is None) == (architecture in (*cubins, *ptx)), architecture
         if choice.reason:

@@ -15,6 +15,7 @@ from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
 from inlaid.types import DTYPES
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.driver import DriverError
+from inlaid_cuda.needs import runs
 from inlaid_cuda.nvrtc import INSTALL, Nvrtc, Version, nvrtc
 from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
 
@@ -97,8 +98,7 @@ def _native() -> _Native:
         return _Native(DEFAULT)
     number, driver = device.architecture, device.driver_version
     earlier = [arch for arch in reversed(FACTS) if int(arch[3:]) <= number]
-    same_major = [arch for arch in earlier if int(arch[3:]) // 10 == number // 10]
-    ways = [*(_Native(arch, driver[:1]) for arch in same_major), *(_Native(arch, driver) for arch in earlier)]
+    ways = [*(_Native(arch, driver[:1]) for arch in earlier if runs(arch, number)), *(_Native(arch, driver) for arch in earlier)]
     if not ways:
         return _Native(DEFAULT, driver[:1])
     best = next((way for way in ways if _compiles(way)), ways[0])  # without any, the compiler's error names the NVRTC to install

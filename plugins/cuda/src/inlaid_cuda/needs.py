@@ -1,9 +1,9 @@
 """Requirements of code, encoded as strings in `Artifact.requires`: an architecture and the version of NVRTC.
 
-A device runs cubins of its major compute capability, and of a minor one that is not higher. It runs cubins with a suffix (sm_90a)
-only if the compute capability is equal. The driver compiles PTX without a suffix for every later compute capability. It loads
-cubins of its major version of CUDA and of earlier ones, and PTX of its version and of earlier ones (CUDA Compatibility, "Minor
-Version Compatibility").
+A device runs cubins of its major compute capability, and of a minor one that is not higher. It runs cubins with a suffix (sm_90a),
+and a Tegra device any cubin, only if the compute capability is equal (CUDA C++ Programming Guide, "Binary Compatibility"). The driver
+compiles PTX without a suffix for every later compute capability. It loads cubins of its major version of CUDA and of earlier ones, and
+PTX of its version and of earlier ones (CUDA Compatibility, "Minor Version Compatibility").
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from inlaid_cuda.nvrtc import Version, install, version_text
 from inlaid_cuda.options import ARCHITECTURES, HOST, compute_capability
 
 _NVRTC = re.compile(r"nvrtc=(\d{1,4})\.(\d{1,4})")
+_TEGRA = (72, 87, 88, 101, 110)
+"""Compute capabilities of Tegra devices (Jetson, DRIVE), times 10."""
 _OLDEST = int(ARCHITECTURES[0].removeprefix("sm_"))
 OTHER_DEVICE = "choose another device by devices="
 NATIVELY = "compile on the device's machine (option arch=native)"
@@ -50,7 +52,7 @@ def choose(requires: Sequence[str], facts: DeviceFacts) -> Choice:
         built = _NVRTC.fullmatch(need)
         if built:
             version = int(built[1]), int(built[2])
-        elif need != own and not _runs(need, facts.architecture):
+        elif need != own and not runs(need, facts.architecture):
             ptx = True
             if not _compiles(need, facts.architecture):
                 return Choice(ptx, f"the code is for {need[:20]}, {facts.name} is {own}; {RECOMPILE}, or {OTHER_DEVICE}")
@@ -71,12 +73,14 @@ def choose(requires: Sequence[str], facts: DeviceFacts) -> Choice:
     )
 
 
-def _runs(need: str, architecture: int) -> bool:
-    """Test whether a device runs the cubin of an architecture."""
-    capability, own = compute_capability(need), divmod(architecture, 10)
-    if capability is None or not architecture:
+def runs(arch: str, number: int) -> bool:
+    """Test whether a device of a compute capability, such as 90 for 9.0, runs the cubin of an architecture."""
+    capability, own = compute_capability(arch), divmod(number, 10)
+    if capability is None or not number:
         return False
-    return capability == own if need.endswith("a") else capability[0] == own[0] and capability[1] <= own[1]
+    if arch.endswith("a") or number in _TEGRA or 10 * capability[0] + capability[1] in _TEGRA:
+        return capability == own
+    return capability[0] == own[0] and capability[1] <= own[1]
 
 
 def _compiles(need: str, architecture: int) -> bool:
