@@ -1,9 +1,9 @@
 """Requirements of code, encoded as strings in `Artifact.requires`: an architecture and the version of NVRTC.
 
 A device runs cubins of its major compute capability, and of a minor one that is not higher. It runs cubins with a suffix (sm_90a),
-and a Tegra device any cubin, only if the compute capability is equal (CUDA C++ Programming Guide, "Binary Compatibility"). The driver
-compiles PTX without a suffix for every later compute capability. It loads cubins of its major version of CUDA and of earlier ones, and
-PTX of its version and of earlier ones (CUDA Compatibility, "Minor Version Compatibility").
+and a Tegra device any cubin, only if the compute capability is equal (CUDA C++ Programming Guide, "Binary Compatibility"). The
+driver compiles PTX without a suffix for every later compute capability. It loads cubins of its major version of CUDA and of earlier
+ones, and PTX of its version and of earlier ones (CUDA Compatibility, "Minor Version Compatibility").
 """
 
 from __future__ import annotations
