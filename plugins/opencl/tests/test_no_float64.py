@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.threads.arithmetic import kernel, without_float64
 from tests.threads.float64_scan import problems, sampled
+from tests.threads.printed import Printed, region_of
 
 from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package, compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
+from inlaid.tensor import ir as loop_ir
 from inlaid.types import TensorType
 from inlaid_opencl.capabilities import capabilities
+from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.options import OpenCLOptions
 
 N, M = SizeVar("n"), SizeVar("m")
@@ -61,3 +65,13 @@ def test_models_without_float64_need_no_support():
     body = ops.resize(ops.pow(ops.sin(x), ops.cosh(x)), shape=(7, 9), mode="linear")
     package = build_package(ir.Module({"main": ir.function((x,), body)}), ["opencl:kind=gpu"], keep=False)
     assert all("cl_khr_fp64" not in artifact.requires for artifact in package.artifacts)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_large_angles_are_reduced_in_a_branch(lanes):
+    program = without_float64(kernel("angle", {"sin": lambda x: loop_ir.math("sin", x)}, "float32", 1, lanes))
+    (text,) = Printed(region_of([program]), DIALECT).texts
+    lines = text.text.splitlines()
+    branch = next(number for number, line in enumerate(lines) if line.lstrip().startswith(("if (", "else {")))
+    digits = [number for number, line in enumerate(lines) if "UINT64_C(704390999)" in line]  # of 2 / pi
+    assert digits and min(digits) > branch
