@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from inlaid import arith
 from inlaid.codegen.c import c_type
@@ -24,10 +25,13 @@ _FUSED = {
     ("sub", 1): "{c} - {a} * {b}",
 }
 """Forms of a sum with a product, by operator and the operand number of the product."""
-
-
 _LONG = 16
-"""Number of operations above which a branch costs less than the unused operand of a select."""
+"""Number of nodes above which a branch costs less than the unused operand of a select."""
+
+
+def _is_long(expr: ir.Expr) -> bool:
+    """Test whether an expression has more than `_LONG` nodes."""
+    return len(list(islice(ir.walk_exprs(expr), _LONG + 1))) > _LONG
 
 
 class WideExpressions(WideMemory):
@@ -44,9 +48,11 @@ class WideExpressions(WideMemory):
         """Test whether both operands of a select are long computations of their own, such as two methods for one function."""
         found = self._long_selects.get(expr)
         if found is None:
-            condition, then, otherwise = (set(ir.walk_exprs(side)) for side in (expr.condition, expr.then, expr.otherwise))
-            alone = min(len(then - otherwise - condition), len(otherwise - then - condition))
-            found = self._long_selects[expr] = alone > _LONG
+            found = _is_long(expr.then) and _is_long(expr.otherwise)
+            if found:
+                condition, then, otherwise = (set(ir.walk_exprs(side)) for side in (expr.condition, expr.then, expr.otherwise))
+                found = min(len(then - otherwise - condition), len(otherwise - then - condition)) > _LONG
+            self._long_selects[expr] = found
         return found
 
     def _fused(self, expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Expr, ir.Expr], str] | None:
