@@ -101,6 +101,13 @@ def check_narrow_types(check: Check, lanes: int) -> None:
     check(programs, arrays)
 
 
+def check_integers_to_narrow_types(check: Check, lanes: int) -> None:
+    """Conversions of integers to narrow floats round once, without float64."""
+    to = {of: lambda x, of=of: te.cast(x, of) for of in ("float16", "bfloat16", "float8e5m2")}
+    sources = ("int32", "uint32", "int64", "uint64")
+    check([without_float64(kernel(of, to, of, 1, lanes)) for of in sources], [[elements(of, 8)] for of in sources])
+
+
 def check_functions(compiled: Callable[[RegionProgram], Compiled], of: str, lanes: int, float64: bool = True) -> None:
     """Mathematical functions have the accuracy of the core's expansions, special values included, also without `float64`."""
     found = [name for name in ir.MATH if name not in ("scalb", "atan2", "pow")]

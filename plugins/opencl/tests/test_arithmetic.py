@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.threads.arithmetic import LANES, check_arithmetic, check_functions, check_narrow_types
+from tests.threads.arithmetic import (
+    LANES,
+    check_arithmetic,
+    check_functions,
+    check_integers_to_narrow_types,
+    check_narrow_types,
+)
 from tests.threads.lanes import check_lanes
 from tests.unit.tensor.strategies import NARROW, NATIVE
 
@@ -29,6 +35,11 @@ def test_functions(of, lanes):
 @pytest.mark.parametrize("lanes", LANES)
 def test_arithmetic_without_float64(lanes):
     check_arithmetic(check, lanes, ("float64", "float32", "int64", "uint64", "uint8", "bool"), float64=False)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_integers_to_narrow_types_without_float64(lanes):
+    check_integers_to_narrow_types(check, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)

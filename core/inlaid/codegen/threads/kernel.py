@@ -56,7 +56,7 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
     wide = INTERMEDIATE_FLOAT64 not in program.annotations
-    program = legalise(expand_program(flatten_nests(program), wide=wide), c_values.NATIVE, dialect.converted)
+    program = legalise(expand_program(flatten_nests(program), wide=wide), c_values.NATIVE, dialect.converted, wide=wide)
     program = program if wide else float64_calls(program)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
     program = dialect.with_waits(narrow(shuffled(program)))
