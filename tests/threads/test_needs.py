@@ -141,6 +141,8 @@ def test_intermediate_float64_that_is_computed_in_integers_is_no_need() -> None:
     for call in (through("float64", 0.1)(x), ops.sin(x)):
         assert unmet_need(call, able) is None and unmet_need(call, lacking("float64")) is not None
     assert "uint64" in str(unmet_need(through("float64", 0.1)(x), replace(lacking("float64", "uint64"), full_rate_float64=False)))
+    whole = ir.var("i", TensorType((4,), "int32"))
+    assert unmet_need(ops.cast(whole, dtype="float16"), replace(lacking("float64", "uint64"), full_rate_float64=False)) is None
     assert unmet_need(ops.cast(x, dtype="float64"), able) is not None
 
 

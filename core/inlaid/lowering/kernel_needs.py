@@ -97,7 +97,7 @@ def _dtypes(program: ir.LoopProgram) -> frozenset[str]:
     buffers = [*program.params, *(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))]
     values = {value.dtype for value in ir.values_in(program.body)}
     wide = INTERMEDIATE_FLOAT64 not in program.annotations
-    expansion = legalise(expand_program(program, wide=wide), _NATIVE)
+    expansion = legalise(expand_program(program, wide=wide), _NATIVE, wide=wide)
     floats = set() if expansion is program else {value.dtype for value in ir.values_in(expansion.body) if value.dtype.is_float}
     names = {*(buffer.dtype.name for buffer in buffers), *(of.name for of in values | floats if of.name != "bool")}
     return frozenset(names if wide else {"uint64" if name == "float64" else name for name in names})
