@@ -20,6 +20,7 @@ from inlaid.artifact import Artifact
 from inlaid.runtime.launch_code import all_steps, decode_launches
 from inlaid_cuda.capabilities import capabilities
 from inlaid_cuda.cubin import Resources, resources
+from inlaid_cuda.images import Images
 from inlaid_cuda.options import FORMAT, CudaOptions
 from zoo import FLOAT, path_of
 
@@ -75,8 +76,8 @@ def compiled(path: Path, arch: str) -> Row:
 def _kernels(artifact: Artifact, arch: str) -> Iterator[Kernel]:
     """The kernels of a region, once for each call that launches them."""
     able = capabilities(CudaOptions(arch))
-    plan, cubin = decode_launches(artifact)
-    found = resources(cubin)
+    plan, program = decode_launches(artifact)
+    found = resources(Images.decode(program).cubin)
     pairs = dict.fromkeys((step.launch.call, step.launch.kernel) for step in all_steps(plan.steps) if step.launch is not None)
     for call, kernel in pairs:
         info = artifact.kernels[call]

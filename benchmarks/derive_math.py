@@ -163,7 +163,16 @@ FITS = (
         lambda z: max(z, mpf("0.0005")),
         mpf(0),
         TAN_EIGHTH**2,
-        {64: 12},
+        {32: 5, 64: 12},
+    ),
+    Fit(
+        "SINH",
+        "(sinh(x) - x) / x^3 in z = x^2, for |x| <= 1",
+        series_safe(lambda z: (mpmath.sinh(root(z)) - root(z)) / root(z) ** 3, mpf(1) / 6),
+        lambda z: max(z / (mpmath.sinh(root(z)) / root(z) if z else 1), mpf("0.0005")),
+        mpf(0),
+        mpf("1.0001"),
+        {32: 3},
     ),
     Fit(
         "ASIN",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from tests.unit.codegen.test_c_region import OPERATIONS, elements
@@ -13,6 +14,7 @@ from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
 from inlaid.types import dtype
 
 from .printed import Check, Compiled, region_of
@@ -55,11 +57,17 @@ def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
     return found
 
 
-def check_arithmetic(check: Check, lanes: int) -> None:
-    """Operators and conversions are bit-exact."""
+def without_float64(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Return the program as one whose float64 values are intermediate results, which its kernels compute in integers."""
+    return replace(program, annotations=(INTERMEDIATE_FLOAT64,))
+
+
+def check_arithmetic(check: Check, lanes: int, of_types: tuple[str, ...] = NATIVE, float64: bool = True) -> None:
+    """Operators and conversions are bit-exact, also if kernels compute no `float64`."""
     programs, arrays = [], []
-    for of in NATIVE:
-        programs.append(kernel(of, operations(of), of, 3, lanes))
+    for of in of_types:
+        program = kernel(of, operations(of), of, 3, lanes)
+        programs.append(program if float64 else without_float64(program))
         # The order of -0 and 0 is undefined.
         first = elements(of, 1)
         first = np.where(first == 0, first.dtype.type(1), first) if dtype(of).is_float else first
@@ -93,14 +101,22 @@ def check_narrow_types(check: Check, lanes: int) -> None:
     check(programs, arrays)
 
 
-def check_functions(compiled: Callable[[RegionProgram], Compiled], of: str, lanes: int) -> None:
-    """Mathematical functions have the accuracy of the core's expansions, special values included."""
+def check_integers_to_narrow_types(check: Check, lanes: int) -> None:
+    """Conversions of integers to narrow floats round once, without float64."""
+    to = {of: lambda x, of=of: te.cast(x, of) for of in ("float16", "bfloat16", "float8e5m2")}
+    sources = ("int32", "uint32", "int64", "uint64")
+    check([without_float64(kernel(of, to, of, 1, lanes)) for of in sources], [[elements(of, 8)] for of in sources])
+
+
+def check_functions(compiled: Callable[[RegionProgram], Compiled], of: str, lanes: int, float64: bool = True) -> None:
+    """Mathematical functions have the accuracy of the core's expansions, special values included, also without `float64`."""
     found = [name for name in ir.MATH if name not in ("scalb", "atan2", "pow")]
     bodies = {name: lambda x, y, name=name: ir.math(name, x) for name in found}
     bodies |= {name: lambda x, y, name=name: ir.math(name, x, y) for name in ("atan2", "pow")}
     program = kernel("functions", bodies, of, 2, lanes)
     given = [elements(of, 6), elements(of, 7)]
     expected = interp.run(program, given)
+    program = program if float64 else without_float64(program)
     results = [np.zeros_like(array) for array in expected]
     assert not compiled(region_of([program])).run(given, results)
     for name, result, wanted in zip(bodies, results, expected, strict=True):

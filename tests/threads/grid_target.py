@@ -51,7 +51,7 @@ class Grid:
 
         @hookimpl
         def inlaid_op_rules(target):
-            return [loop_rule(KIND)] if target.kind == KIND else ()
+            return [loop_rule(KIND, capabilities=self.able)] if target.kind == KIND else ()
 
         @hookimpl
         def inlaid_codegen(target):

@@ -114,7 +114,7 @@ class Language:
 OPENCL = Language("opencl-c", 3, "__kernel void", "#define GLOBAL __global\n#define POSITION get_global_id(0)")
 CUDA = Language(
     "cuda-cubin",
-    2,
+    3,
     'extern "C" __global__ void',
     "typedef unsigned char uchar;\n#define GLOBAL\n#define POSITION (blockIdx.x * (long)blockDim.x + threadIdx.x)",
 )

@@ -20,6 +20,7 @@ from inlaid.tensor.transform.bind_parallel import bind_parallel
 from inlaid.tensor.transform.block_sums import block_sums
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.divisions import hoist_divisions
+from inlaid.tensor.transform.float64_operands import mark_intermediate_float64
 from inlaid.tensor.transform.guards import free_registers, nest_guards
 from inlaid.tensor.transform.lower_blocks import (
     check_lanes,
@@ -152,9 +153,12 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
     # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
-    total = (FLOAT64 if "float64" in able.dtypes else FLOAT32).dtype
+    in_integers = threads is not None and not able.full_rate_float64
+    operands = (UnitPass("mark_intermediate_float64", mark_intermediate_float64),) if in_integers else ()
+    total = (FLOAT64 if "float64" in able.dtypes or in_integers else FLOAT32).dtype
     parallel = () if threads is None or threads.block == 1 else (UnitPass("parallel_loops", parallel_loops),)
     return (
+        *operands,
         *parallel,
         UnitPass("peel_loops", peel_loops),
         UnitPass("block_sums", partial(block_sums, total=total)),

@@ -10,6 +10,7 @@ from inlaid.graph.ir import Call, introduced_sizes
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.kernel import grid_of, meaning
+from inlaid.lowering.kernel_needs import unmet_need
 from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
 from inlaid.types import TensorType, TupleType, Type
 
@@ -19,7 +20,8 @@ def loop_rule(
 ) -> OpRule:
     """Return a rule that accepts every operator with a tensor-level `compute` for the capabilities. `problem` returns why the
     target cannot handle a dimension of an operand or result, None if it can. A size that an operator computes must have an upper
-    bound, so that buffers of that size can be allocated."""
+    bound, so that buffers of that size can be allocated. Of a target with threads, pass the capabilities: its devices may lack
+    element types, threads or memory, and the rule rejects operators whose kernels need them."""
 
     grid = None if capabilities is None else grid_of(capabilities)
 
@@ -34,6 +36,8 @@ def loop_rule(
                 return Reject(f"dimension {size!r} has no upper bound before the run")
         dims = (dim for type_ in (*(arg.type for arg in call.args), call.type) for dim in _dims(type_))
         why = next((found for found in map(problem, dims) if found is not None), None)
+        if why is None and capabilities is not None:
+            why = unmet_need(call, capabilities)
         return Accept() if why is None else Reject(why)
 
     return OpRule("*", name, accepts)

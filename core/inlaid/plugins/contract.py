@@ -153,7 +153,8 @@ class Capabilities:
     None if the caller owns a region's inputs and outputs, and memory is ample. stack_bytes: largest buffer on the stack of a
     kernel's calling thread. thread_stack_bytes: largest buffer on the stack of a parallel loop's thread. standalone: no host
     fallback: a model that the listed targets cannot run completely is refused. device_memory: regions work in device memory, and
-    the runtime module has a `Device`.
+    the runtime module has a `Device`. full_rate_float64: whether float64 arithmetic is about as fast as float32. If
+    not, kernels without float64 operands compute nothing in float64. It has an effect only with `threads`.
     """
 
     dtypes: tuple[str, ...]
@@ -179,6 +180,7 @@ class Capabilities:
     thread_stack_bytes: int = 1 << 16
     standalone: bool = False
     device_memory: bool = False
+    full_rate_float64: bool = True
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,12 @@ def device(host_compiler, monkeypatch):
 
 @pytest.fixture
 def tidy(device):
-    """Check that a test leaves nothing on the device but events, which are reused."""
-    gc.collect()
-    before = device.context.open_handles() | {"events": 0}
+    """Check that a test leaves nothing on the device but what is reused."""
+    from .late import leftovers
+
+    before = leftovers(device)
     yield
-    gc.collect()
-    assert device.context.open_handles() | {"events": 0} == before and not device.live
+    assert leftovers(device) == before and not device.live
 
 
 @pytest.fixture

@@ -17,14 +17,21 @@ static const char *failing(void) { const char *name = getenv("FAKE_FAILS"); retu
 #define CALL(name) do { if (!strcmp(failing(), #name)) return atoi(getenv("FAKE_STATUS")); } while (0)
 
 R cuInit(unsigned flags) { CALL(cuInit); return 0; }
-R cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+static int setting(const char *name, int otherwise) { const char *text = getenv(name); return text ? atoi(text) : otherwise; }
+
+R cuDriverGetVersion(int *version) { *version = setting("FAKE_DRIVER", 13000); return 0; }
 R cuGetErrorName(R status, const char **text) { *text = status == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OTHER"; return 0; }
 R cuGetErrorString(R status, const char **text) { *text = "on purpose"; return 0; }
 R cuDeviceGetCount(int *count) { *count = atoi(getenv("FAKE_DEVICES")); return 0; }
 R cuDeviceGet(int *device, int number) { *device = number; return 0; }
 R cuDeviceGetName(char *name, int size, int device) { snprintf(name, size, "Fake %d", device); return 0; }
 R cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = 1 << 30; return 0; }
-R cuDeviceGetAttribute(int *value, int kind, int device) { *value = kind == 75 ? 8 : kind == 76 ? 6 : kind == 115 ? 1 : kind == 18 ? 0 : kind; return 0; }
+R cuDeviceGetAttribute(int *value, int kind, int device) {
+    int capability = setting("FAKE_CAPABILITY", 86), pools = setting("FAKE_POOLS", 1);
+    if (kind == 115 && pools < 0) return INVALID_VALUE; // a driver that does not know the attribute
+    *value = kind == 75 ? capability / 10 : kind == 76 ? capability % 10 : kind == 115 ? pools : kind == 18 ? 0 : kind;
+    return 0;
+}
 R cuDevicePrimaryCtxRetain(H *context, int device) { return NEW(context), 0; }
 static H stack[9] = {"another"};
 static int top;
@@ -33,10 +40,12 @@ R cuCtxPushCurrent_v2(H context) { return stack[++top] = context, 0; }
 R cuCtxPopCurrent_v2(H *context) { return *context = stack[top--], 0; }
 static R inside(const char *name) { if (!top) SAY("%s outside of the context", name); return 0; }
 R cuMemGetInfo_v2(size_t *bytes, size_t *total) { *bytes = 5, *total = 1 << 30; return 0; }
-R cuMemPoolCreate(H *pool, const int *wanted) { SAY("pool %d %d %d", wanted[0], wanted[2], wanted[3]); return NEW(pool), 0; }
+R cuMemPoolCreate(H *pool, const int *wanted) { CALL(cuMemPoolCreate); SAY("pool %d %d %d", wanted[0], wanted[2], wanted[3]); return NEW(pool), 0; }
 R cuMemPoolSetAttribute(H pool, int kind, void *value) { SAY("pool keeps %d %llu", kind, *(P *)value); return 0; }
 R cuMemPoolTrimTo(H pool, size_t kept) { SAY("trim %zu", kept); return 0; }
 R cuMemAllocFromPoolAsync(P *address, size_t size, H pool, H stream) { CALL(cuMemAllocFromPoolAsync); *address = (P)aligned_alloc(256, (size + 255) / 256 * 256); return 0; }
+R cuMemAlloc_v2(P *address, size_t size) { SAY("allocate %zu", size); *address = (P)aligned_alloc(256, (size + 255) / 256 * 256); return 0; }
+R cuMemFree_v2(P address) { SAY("free"); free((void *)address); return 0; }
 R cuMemFreeAsync(P address, H stream) { free((void *)address); return 0; }
 R cuMemHostAlloc(void **address, size_t size, unsigned flags) { *address = aligned_alloc(64, (size + 63) / 64 * 64); return 0; }
 R cuMemFreeHost(void *address) { free(address); return 0; }
@@ -63,7 +72,11 @@ R cuTensorMapEncodeTiled(
     SAY("map %d %u, %d %d, %d %d / %d %d / %u %u", type, rank, (int)shape[0], (int)shape[1], (int)strides[0], (int)strides[1], interleave, swizzle, box[0], steps[1]);
     return memset(map, 7, 128), 0;
 }
-R cuModuleLoadData(H *module, const char *image) { if (strcmp(image, "cubin")) return INVALID_IMAGE; return NEW(module), 0; }
+R cuModuleLoadData(H *module, const char *image) {
+    if (strcmp(image, "cubin") && strcmp(image, "ptx")) return INVALID_IMAGE;
+    if (*image == 'p') SAY("compile PTX");
+    return NEW(module), 0;
+}
 R cuModuleUnload(H module) { SAY("unload"); free(module); return 0; }
 R cuModuleGetFunction(H *function, H module, const char *name) { if (strcmp(name, "add")) return NOT_FOUND; return NEW(function), 0; }
 R cuFuncGetAttribute(int *value, int kind, H function) { *value = kind == 0 ? 256 : 64; return 0; }
@@ -110,7 +123,12 @@ R cuGraphLaunch(struct Graph *graph, H stream) {
 R cuGetProcAddress_v2(const char *name, void **found, int version, P flags, int *status) {
     static const char *const ends[] = {"_v2", "WithFlags", ""};
     char whole[128];
+    const char *lacks = getenv("FAKE_LACKS");
     *found = 0;
+    if (lacks && !strcmp(name, lacks)) {
+        if (status) *status = 1;
+        return NOT_FOUND;
+    }
     for (int i = 0; i < 3 && !*found; i++) snprintf(whole, sizeof whole, "%s%s", name, ends[i]), *found = dlsym(RTLD_DEFAULT, whole);
     if (!*found) {
         void *self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);

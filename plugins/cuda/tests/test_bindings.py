@@ -35,12 +35,14 @@ def library(tmp_path_factory):
     return folder
 
 
-def run(library, script, devices=1, **fails):
-    """Run a script in a process. Returns the lines that it prints."""
+def run(library, script, devices=1, facts=(), **fails):
+    """Run a script in a process. `facts` are pairs of a setting of the fake driver and its value. Returns the lines that it
+    prints."""
     path = f"{library}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     settings = os.environ | {"LD_LIBRARY_PATH": path, "FAKE_DEVICES": str(devices), "PYTHONUNBUFFERED": "1"}
     for name, status in fails.items():
         settings |= {"FAKE_FAILS": name, "FAKE_STATUS": str(status)}
+    settings |= {f"FAKE_{name}": str(value) for name, value in facts}
     settings["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run([sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -72,7 +74,7 @@ context.await_event(stream, end)
 context.synchronise_event(start)
 encoded = context.tensor_map(TensorMap(2, (40, 30, 20), (80, 2400), (8, 16, 1)), memory)
 print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).held.pointers[1] % 64)
-print(context.elapsed(start, end), context.page_locked(100), context.page_locked(memory), context.device_of(memory))
+print(context.elapsed(start, end), context.device_of(memory))
 context.synchronise(2)
 for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
     destroy(handle)
@@ -102,7 +104,7 @@ print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current befo
         "wait",
         "map 1 3, 40 30, 80 2400 / 0 3 / 8 1",  # CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B
         "True 0",
-        "0.25 False True 1",
+        "0.25 1",
         "unload",
         "trim 0",
         "b'another'",
@@ -157,3 +159,68 @@ def test_a_tensor_map_that_the_driver_refuses(library):
     attempt = "try: context.tensor_map(TensorMap(2, (8, 8), (16,), (8, 8)), 8)\nexcept DriverError as error: print(error)"
     (*_, last) = run(library, f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\n{attempt}")
     assert last == "cuTensorMapEncodeTiled: CUDA_ERROR_OTHER (on purpose)"
+
+
+ALLOCATES = f"{DEVICE}\nmemory = context.allocate(100)\ncontext.trim()\ncontext.free(memory)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "fails"),
+    [
+        ((("POOLS", 0),), {}),
+        ((("POOLS", -1),), {}),
+        ((("LACKS", "cuMemPoolCreate"),), {}),
+        ((("LACKS", "cuMemAllocFromPoolAsync"),), {}),
+        ((), {"cuMemPoolCreate": 801}),  # CUDA_ERROR_NOT_SUPPORTED, as of some virtual GPUs
+    ],
+)
+def test_without_memory_pools_memory_is_allocated_directly(library, facts, fails):
+    found = [line for line in run(library, ALLOCATES, facts=facts, **fails) if not line.startswith(("stream", "pool"))]
+    assert found == ["allocate 100", "free"]
+
+
+LOADS = r"""
+from dataclasses import replace
+import numpy as np
+from tests.threads.handmade import CUDA
+from inlaid.errors import InlaidError
+from inlaid.runtime.launch_code import decode_launches, encode_launches
+from inlaid_cuda.bindings import SystemDriver
+from inlaid_cuda.device import Devices
+from inlaid_cuda.images import Images
+from inlaid_cuda.needs import needs_of
+from inlaid_cuda.runtime import CudaRuntime
+plan, _ = decode_launches(CUDA.single(name="add"))
+code = encode_launches(plan, Images(b"cubin\0", b"ptx\0").encode())
+artifact = replace(CUDA.single(name="add"), code=code, requires=needs_of("sm_80", (13, 0)))
+runtime = CudaRuntime(Devices(SystemDriver()), 0)
+print(runtime.check(artifact))
+if runtime.check(artifact) is None:
+    try:
+        runtime.load(artifact, {})
+    except InlaidError as error:
+        print(error.message[:60])  # the fake kernel takes other parameters
+try:
+    runtime.load(replace(artifact, code=encode_launches(plan, b"cubin")), {})
+except InlaidError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "reason"),
+    [
+        (86, 13000, None),
+        (90, 13000, None),
+        (130, 13010, None),
+        (86, 12080, "a cubin of NVRTC 13.0 needs a driver of CUDA 13.0 or later, that of Fake 0 has 12.8; pip install"),
+        (90, 12080, "PTX of NVRTC 13.0 needs a driver of CUDA 13.0 or later, that of Fake 0 has 12.8; pip install"),
+        (75, 13000, "the code is for sm_80, Fake 0 is sm_75; compile for this device"),
+    ],
+)
+def test_the_image_that_a_device_loads(library, capability, driver, reason):
+    found = run(library, LOADS, facts=(("CAPABILITY", capability), ("DRIVER", driver)))
+    found = [line for line in found if not line.startswith(("stream", "pool", "unload"))]
+    assert ("compile PTX" in found) == (reason is None and capability >= 90)
+    assert found[0].startswith(reason or "None")
+    assert found[-1].startswith("the code of region is damaged: expected at least 8 bytes of images, got 5")

@@ -62,11 +62,11 @@ extern "C" __global__ void shared(float *x) {
     x[threadIdx.x] = all[99 - threadIdx.x];
 }
 """
-    found = resources(nvrtc.compile(source, "region", "sm_80"))
+    found = resources(nvrtc.compile(source, "region", "sm_80").cubin)
     assert list(found) == ["local", "plain", "shared"]
     assert found["plain"].local == found["shared"].local == 0 and found["local"].local == 256
     assert found["shared"].shared - found["plain"].shared == 400
-    newer = resources(nvrtc.compile(source, "region", "sm_90a"))
+    newer = resources(nvrtc.compile(source, "region", "sm_90a").cubin)
     assert newer["local"].local == 256 and newer["shared"].shared >= 400  # 1 KiB more, reserved by the system
 
 

@@ -23,10 +23,22 @@ from .late import LateDriver
 
 
 @pytest.mark.usefixtures("tidy")
-@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
+@pytest.mark.parametrize("size", [1, 1000, 60_000, 1 << 20])
 @pytest.mark.parametrize("pinned", [False, True])
 def test_an_array_may_change_once_it_is_uploaded(device, queue, size, pinned):
+    """The delaying driver reads host memory when the copy runs, as a device with access to pageable memory does."""
     check_uploads(device, queue, device.pinned(size) if pinned else np.empty(size, np.uint8))
+
+
+def test_page_locked_memory_of_small_uploads_is_reused(device):
+    target = device_bytes(device, 8)
+    for value in range(5):
+        queue = device.queue()
+        device.upload(np.full(8, value, np.uint8), target, queue)
+        assert (read(device, queue, target) == value).all()
+        device.release(queue)
+    assert device.context.counted["allocate_host"] == 1
+    device.free(target.buffer)
 
 
 @pytest.mark.usefixtures("tidy")

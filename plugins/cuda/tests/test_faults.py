@@ -1,7 +1,5 @@
 """Failing drivers: at every call in turn, permanently, and with every status."""
 
-import gc
-
 import numpy as np
 import pytest
 from tests.threads.handmade import CUDA
@@ -14,7 +12,9 @@ from inlaid.runtime import load
 from inlaid.types import TensorType
 from inlaid_cuda.driver import DeviceFacts, DriverError, Status
 from inlaid_cuda.faults import translate
-from inlaid_cuda.needs import missing
+from inlaid_cuda.needs import choose, missing, needs_of
+
+from .late import leftovers
 
 WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 5)).astype(np.float32)
 X = np.random.default_rng(1).uniform(-1, 1, (3, 7)).astype(np.float32)
@@ -44,17 +44,11 @@ def everything(path):
     np.testing.assert_allclose(kept.numpy(), WANTED, rtol=1e-5)
 
 
-def left(device):
-    """Count live objects on the device, except events, which are reused."""
-    gc.collect()
-    return device.context.open_handles() | {"events": 0}
-
-
 def test_a_failure_at_every_call(device, package):
     """The first and the last call of each driver function, except those that free, fail. Nothing leaks, and the error is an
     `InlaidError`."""
     everything(package)
-    before, context = left(device), device.context
+    before, context = leftovers(device), device.context
     counted = context.counted.copy()
     everything(package)
     counted = context.counted - counted
@@ -70,7 +64,7 @@ def test_a_failure_at_every_call(device, package):
                 del error
             assert context.failing < 0, (name, number)
             context.heal()
-            assert left(device) == before and not device.live, (name, number)
+            assert leftovers(device) == before and not device.live, (name, number)
     everything(package)
 
 
@@ -141,31 +135,61 @@ def test_every_status_is_an_error_of_inlaid(status):
     assert isinstance(error, KINDS.get(status, InlaidError))
 
 
-def facts(architecture):
+def facts(architecture, driver=13000):
     sizes = (1, 1, 1)
-    return DeviceFacts(0, "a device", architecture, 1, 1, sizes, sizes, 1, 1, 13000)
+    return DeviceFacts(0, "a device", architecture, 1, 1, sizes, sizes, 1, 1, driver)
 
 
 @pytest.mark.parametrize(
-    ("need", "runs"),
+    ("need", "cubins", "ptx"),
     [
-        ("sm_80", (80, 86, 89)),
-        ("sm_86", (86, 89)),
-        ("sm_90", (90,)),
-        ("sm_90a", (90,)),
-        ("sm_100a", (100,)),
-        ("host", (0,)),
-        ("sm_8", ()),
-        ("x" * 99, ()),
+        ("sm_80", (80, 86, 89), (87, 90, 100, 103, 120)),
+        ("sm_86", (86, 89), (87, 90, 100, 103, 120)),
+        ("sm_87", (87,), (89, 90, 100, 103, 120)),
+        ("sm_90", (90,), (100, 103, 120)),
+        ("sm_90a", (90,), ()),
+        ("sm_100", (100, 103), (120,)),
+        ("sm_100a", (100,), ()),
+        ("host", (0,), ()),
+        ("sm_8", (), ()),
+        ("x" * 99, (), ()),
     ],
 )
-def test_architectures(need, runs):
-    for architecture in (0, 75, 80, 86, 89, 90, 100, 103, 120):
-        reason = missing([need], facts(architecture))
-        assert (reason is None) == (architecture in runs), architecture
-        if reason:
-            assert f"the code is for {need[:20]}, a device is" in reason and "option arch" in reason and len(reason) < 200
+def test_architectures(need, cubins, ptx):
+    for architecture in (0, 75, 80, 86, 87, 89, 90, 100, 103, 120):
+        choice = choose([need, "nvrtc=13.0"], facts(architecture))
+        assert (choice.reason is None) == (architecture in (*cubins, *ptx)), architecture
+        if choice.reason:
+            assert f"the code is for {need[:20]}, a device is" in choice.reason and "option arch" in choice.reason
+            assert len(choice.reason) < 200
+        else:
+            assert choice.ptx == (architecture in ptx)
     assert missing([], facts(80)) is None
+    assert "a device is sm_61, expected sm_70 or later; choose another device" in missing(["sm_80"], facts(61))
+    assert "no PTX of a known version" in missing(["sm_80"], facts(90))
+
+
+CUDA_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*" and compile on the device\'s machine (option arch=native)'
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture", "driver", "reason"),
+    [
+        ((13, 5), 86, 13000, None),  # cubins of one major version run on all its drivers
+        ((12, 9), 86, 13000, None),
+        ((13, 0), 86, 12090, f"a cubin of NVRTC 13.0 needs a driver of CUDA 13.0 or later, that of a device has 12.9; {CUDA_12}"),
+        ((13, 5), 86, 11080, "that of a device has 11.8; update NVIDIA's driver"),
+        ((13, 0), 90, 13000, None),
+        ((13, 0), 90, 13050, None),
+        ((12, 9), 90, 13000, None),
+        ((13, 5), 90, 13010, 'that of a device has 13.1; pip install "nvidia-cuda-nvrtc==13.1.*" and compile'),
+        ((13, 5), 90, 13010, "PTX of NVRTC 13.5 needs a driver of CUDA 13.5 or later"),
+        ((12, 9), 90, 12040, 'that of a device has 12.4; pip install "nvidia-cuda-nvrtc-cu12==12.4.*" and compile'),
+    ],
+)
+def test_versions_of_compiler_and_driver(version, architecture, driver, reason):
+    found = missing(needs_of("sm_80", version), facts(architecture, driver))
+    assert (found is None) == (reason is None) and (reason or "") in (found or "")
 
 
 def test_a_package_of_another_architecture(device, package, monkeypatch):

@@ -18,6 +18,7 @@ from inlaid.errors import CompileError, TargetError
 from inlaid_cuda import nvrtc as module
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.images import Images
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import ARCHITECTURES
 
@@ -32,7 +33,7 @@ class Compiles:
 
     def __call__(self, programs, arrays, scopes=SCOPES):
         texts = Printed(region_of(programs), DIALECT, scopes).texts
-        found = resources(self.nvrtc.compile(thread_source(texts, DIALECT), "region", self.arch))
+        found = resources(self.nvrtc.compile(thread_source(texts, DIALECT), "region", self.arch).cubin)
         assert len(found) == len(texts)
 
 
@@ -42,8 +43,20 @@ def test_architectures(nvrtc, arch):
         with pytest.raises(CompileError, match=f"NVRTC {nvrtc.version} supports architectures sm_.*, got {arch}"):
             nvrtc.compile(KERNEL, "region", arch)
         return
-    found = resources(nvrtc.compile(KERNEL, "region", arch))
+    images = nvrtc.compile(KERNEL, "region", arch)
+    found = resources(images.cubin)
     assert list(found) == ["k"] and found["k"].registers >= 4 and found["k"].local == 0
+    if arch.endswith("a"):
+        assert not images.ptx  # no other architecture compiles it
+    else:
+        assert f".target {arch}\n".encode() in images.ptx and images.ptx.endswith(b"\0")
+    assert Images.decode(images.encode()) == images
+
+
+@pytest.mark.parametrize("program", [b"", b"\1" + b"\0" * 7, b"\2" + b"\0" * 7 + b"ab" + b"ptx"])
+def test_damaged_images(program):
+    with pytest.raises(ValueError, match="expected"):
+        Images.decode(program)
 
 
 def test_errors_have_the_first_lines_of_the_log(nvrtc):
@@ -56,16 +69,15 @@ def test_errors_have_the_first_lines_of_the_log(nvrtc):
 
 def test_the_cache(nvrtc, monkeypatch):
     store = MemoryStore()
-    monkeypatch.setattr(module, "nvrtc", lambda arch: nvrtc)
-    first = compile_cached(KERNEL, "region", "sm_80", store)
+    first = compile_cached(nvrtc, KERNEL, "region", "sm_80", store)
     with monkeypatch.context() as patch:
         patch.setattr(module.Nvrtc, "compile", None)
-        assert compile_cached(KERNEL, "region", "sm_80", store) == first
-    assert compile_cached(KERNEL, "region", "sm_90", store) != first
+        assert compile_cached(nvrtc, KERNEL, "region", "sm_80", store) == first
+    assert compile_cached(nvrtc, KERNEL, "region", "sm_90", store) != first
     monkeypatch.setattr(nvrtc, "version", "0.0")
     with monkeypatch.context() as patch:
-        patch.setattr(module.Nvrtc, "compile", lambda *_: b"of another version")
-        assert compile_cached(KERNEL, "region", "sm_80", store) == b"of another version"
+        patch.setattr(module.Nvrtc, "compile", lambda *_: Images(b"of another version"))
+        assert Images.decode(compile_cached(nvrtc, KERNEL, "region", "sm_80", store)).cubin == b"of another version"
 
 
 def test_not_installed(monkeypatch):
@@ -78,18 +90,33 @@ def test_not_installed(monkeypatch):
 
 
 def test_the_newest_version_that_knows_an_architecture(monkeypatch):
-    class Version:
+    class Library:
         def __init__(self, file):
-            self.file = file
+            self.file, self.version = file, file.split()[0]
+            self.cuda = tuple(map(int, self.version.split(".")))
 
         def compiles_for(self, arch):
             return arch in self.file
 
-    monkeypatch.setattr(module, "_files", lambda: ["sm_80 sm_100", "sm_70 sm_80"])
+    older, newer = "12.9 sm_70 sm_80", "13.1 sm_80 sm_100"
+    monkeypatch.setattr(module, "_files", lambda: [newer, older])
     monkeypatch.setattr(module, "find_library", lambda name: None)
-    monkeypatch.setattr(module, "_loaded", Version)
-    for arch, file in (("sm_70", "sm_70 sm_80"), ("sm_80", "sm_80 sm_100"), ("sm_90", "sm_80 sm_100")):
-        assert module.nvrtc.__wrapped__(arch).file == file
+    monkeypatch.setattr(module, "_loaded", Library)
+    for arch, newest, file in (
+        ("sm_70", None, older),
+        ("sm_80", None, newer),
+        ("sm_90", None, newer),
+        ("sm_80", (12,), older),
+        ("sm_100", (12,), older),  # whose error says what it compiles for
+        ("sm_80", (13,), newer),
+        ("sm_80", (13, 0), older),
+        ("sm_80", (13, 1), newer),
+    ):
+        assert module.nvrtc.__wrapped__(arch, newest).file == file
+    with pytest.raises(TargetError, match=r"code of NVRTC 12\.4 or earlier, found NVRTC 13\.1, 12\.9; pip install .*-cu12==12\.4"):
+        module.nvrtc.__wrapped__("sm_80", (12, 4))
+    with pytest.raises(TargetError, match=r"NVRTC 11 or earlier, found NVRTC 13\.1, 12\.9; update NVIDIA's driver$"):
+        module.nvrtc.__wrapped__("sm_80", (11,))
 
 
 NO_DRIVER = """

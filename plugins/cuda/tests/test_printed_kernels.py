@@ -127,7 +127,7 @@ def test_shared_memory_beyond_what_a_kernel_may_declare(nvrtc):
     scope = MemoryScope("shared", "block", 96 << 10, 16)
     printed = text_of(LARGE, (scope,))
     assert printed.shared == 64 << 10 and "INLAID_LAUNCHED(int64_t, arena);" in printed.text
-    assert resources(nvrtc.compile(thread_source([printed], DIALECT), "region", "sm_80"))["large_0"].shared == 0
+    assert resources(nvrtc.compile(thread_source([printed], DIALECT), "region", "sm_80").cubin)["large_0"].shared == 0
 
 
 @pytest.mark.usefixtures("host_compiler")

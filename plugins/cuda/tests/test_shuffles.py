@@ -37,7 +37,7 @@ def test_computes_the_same(name, nvrtc):
     results = [np.zeros_like(array) for array in expected]
     compiled = EveryOrder(region_of([finished]), SHUFFLES.scopes, SHUFFLES.threads.subgroup)
     assert "inlaid_shuffle(" in compiled.source
-    compile_cached(compiled.source, "region", "sm_80")
+    compile_cached(nvrtc, compiled.source, "region", "sm_80")
     assert not compiled.run(given, results)
     for found, wanted in zip(results, expected, strict=True):
         if wanted.dtype.kind == "f":

@@ -232,7 +232,7 @@ def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, size, arch
     program = scheduled(product((size, 128), (128, size), of), options)
     (made,) = split_launches(program, capabilities(options).scopes).kernels.values()
     text = print_thread_kernel(ThreadKernel("k", made, 0), DIALECT)
-    cubin = compiler_for(arch).compile(thread_source([text], DIALECT), "k", arch)
+    cubin = compiler_for(arch).compile(thread_source([text], DIALECT), "k", arch).cubin
     found = opcodes(cubin)
     products = text.text.count("inlaid_fragment_product")
     each = 2 if arch != "sm_75" else 4 if of == "float16" else 8

@@ -26,6 +26,7 @@ from inlaid_cuda.codegen import CudaCodegen
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.driver import DriverError, TensorMap
+from inlaid_cuda.images import Images
 from inlaid_cuda.options import CudaOptions
 from inlaid_cuda.tensor_cores.tile_loads import load_tiles
 
@@ -192,8 +193,8 @@ def test_a_model_for_sm_90a(nvrtc, tmp_path):
     )
     onnx.save(model, tmp_path / "model.onnx")
     (artifact,) = compile_file(tmp_path / "model.onnx", ["cuda:arch=sm_90a"]).package.artifacts
-    plan, cubin = decode_launches(artifact)
+    plan, program = decode_launches(artifact)
     boxes = [[TensorMap.parse(item.text).shape for item in kernel.descriptors] for kernel in plan.kernels]
     assert boxes == [[(1024, 2048), (2000, 1024)]]
-    (found,) = resources(cubin).values()
+    (found,) = resources(Images.decode(program).cubin).values()
     assert not found.local

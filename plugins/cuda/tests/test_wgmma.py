@@ -183,7 +183,7 @@ def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, contiguous
     source = product(size, 1024, size, of, contiguous=contiguous, after=after)
     program = scheduled(source, WarpgroupRule(), tensor_maps=int(copies == "UTMALDG"))
     text = printed(program)
-    cubin = compiler_for("sm_90a").compile(thread_source([text], DIALECT), "k", "sm_90a")
+    cubin = compiler_for("sm_90a").compile(thread_source([text], DIALECT), "k", "sm_90a").cubin
     words = np.frombuffer(cubin[: len(cubin) // INSTRUCTION * INSTRUCTION], np.uint64)[::2] & 0xFFF
     found = {name: int((words == code).sum()) for code, name in OPCODES.items()}
     calls = text.text.count(f"inlaid_wgmma_{of}")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.threads.arithmetic import LANES, check_arithmetic, check_functions, check_narrow_types
+from tests.threads.arithmetic import (
+    LANES,
+    check_arithmetic,
+    check_functions,
+    check_integers_to_narrow_types,
+    check_narrow_types,
+)
 from tests.threads.lanes import check_lanes
 from tests.unit.tensor.strategies import NARROW, NATIVE
 
@@ -24,6 +30,21 @@ def test_narrow_types(lanes):
 @pytest.mark.parametrize("of", ["float32", "float64"])
 def test_functions(of, lanes):
     check_functions(Compiled, of, lanes)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_arithmetic_without_float64(lanes):
+    check_arithmetic(check, lanes, ("float64", "float32", "int64", "uint64", "uint8", "bool"), float64=False)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_integers_to_narrow_types_without_float64(lanes):
+    check_integers_to_narrow_types(check, lanes)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_functions_without_float64(lanes):
+    check_functions(Compiled, "float32", lanes, float64=False)
 
 
 def test_lanes():

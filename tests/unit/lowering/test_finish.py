@@ -13,11 +13,13 @@ from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import ScheduleError
 from inlaid.lowering.finish import ANY, finish, hoist_scratch, plain
-from inlaid.plugins import Capabilities
+from inlaid.plugins import Capabilities, Threads
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import size_vars
+from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
+from inlaid.tensor.transform.launches import split_launches
 from inlaid.types import dtype
 
 STACK_BYTES = ANY.stack_bytes
@@ -161,3 +163,27 @@ def test_finished_programs_are_plain() -> None:
     assert not any(isinstance(stmt, ir.Block) for stmt in ir.walk_stmts(done.body))
     value = np.arange(30, dtype=np.int32).reshape(6, 5)
     np.testing.assert_array_equal(interp.run(done, [value])[0], interp.run(made, [value])[0])
+
+
+@pytest.mark.parametrize(
+    ("of", "full_rate", "marked"), [("float32", False, True), ("float64", False, False), ("float32", True, False)]
+)
+def test_programs_without_float64_operands_are_marked(of: str, full_rate: bool, marked: bool) -> None:
+    """Also if float64 intermediates become scratch buffers, and in all launches of the program."""
+    x = te.placeholder((BIG,), of, "x")
+    wide = te.compute((BIG,), lambda i: te.cast(x[i], "float64") * 3, "wide")
+    made = lower([te.compute((BIG,), lambda i: te.cast(wide[BIG - 1 - i], of), "y")], [x], "kernel")
+    done = finish(made, able=Capabilities(("float32", "float64"), threads=Threads(), stack_bytes=0, full_rate_float64=full_rate))
+    assert any(buffer.dtype.name == "float64" for buffer in done.outputs)
+    kernels = [kernel.program for kernel in split_launches(done, ()).kernels.values()]
+    assert [INTERMEDIATE_FLOAT64 in item.annotations for item in (done, *kernels)] == [marked] * (1 + len(kernels))
+
+
+@pytest.mark.parametrize(
+    "able", [Capabilities(("float32",)), Capabilities(("float32",), threads=Threads(), full_rate_float64=False)]
+)
+def test_totals_of_long_sums_are_float64_where_integers_compute_it(able: Capabilities) -> None:
+    x, k = te.placeholder((20_000,), "float32", "x"), te.reduce_axis(20_000, "k")
+    done = finish(lower([te.compute((1,), lambda i: te.sum_(x[k], k), "y")], [x], "kernel"), able=able)
+    totals = {stmt.buffer.dtype.name for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.Store)}
+    assert ("float64" in totals) == (not able.full_rate_float64)

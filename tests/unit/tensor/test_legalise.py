@@ -14,6 +14,7 @@ from inlaid.tensor.transform.legalise import (
     carrier,
     decode,
     encode,
+    integer_to_odd,
     legalise,
     round_to_odd,
 )
@@ -62,6 +63,37 @@ def test_float32_encodes_as_ml_dtypes_does(name):
     with np.errstate(all="ignore"):
         wanted = values.astype(of.numpy)
     got = apply(lambda value: encode(value, of), values).astype(carrier(of).numpy).view(of.numpy)
+    assert same(got, wanted).all()
+
+
+@pytest.mark.parametrize("source", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8e5m2", "float8e4m3fn"])
+def test_integers_round_once_without_float64(name, source):
+    of, rng = dtype(name), np.random.default_rng(4)
+    info = np.iinfo(source)
+    edges = [2**power + add for power in range(64) for add in (-1, 0, 1)]
+    # Ties of the narrow type, and their neighbors.
+    digits = FORMATS[name].digits
+    ties = [
+        ((2 * int(odd) + 1) << shift) + add
+        for shift in range(1, 63 - digits)
+        for odd in (1 << digits, 1 << digits | 1)
+        for add in (-1, 0, 1)
+    ]
+    values = [item for value in edges + ties for item in (value, -value) if info.min <= item <= info.max]
+    values += [info.min, info.max, *rng.integers(info.min, info.max, 3000, source, endpoint=True)]
+    array = np.array(values, source)
+    exact = [(abs(int(value)), value < 0) for value in array]
+
+    def odd(magnitude: int) -> float:  # the exact value to 53 bits with a sticky bit
+        shift = max(magnitude.bit_length() - 50, 0)
+        cut = magnitude >> shift
+        return float((cut | (magnitude != cut << shift)) << shift)
+
+    with np.errstate(all="ignore"):
+        wanted = np.array([-odd(size) if negative else odd(size) for size, negative in exact])
+        wanted = apply(lambda value: encode(round_to_odd(value), of), wanted).astype(carrier(of).numpy).view(of.numpy)
+    got = apply(lambda value: encode(integer_to_odd(value), of), array).astype(carrier(of).numpy).view(of.numpy)
     assert same(got, wanted).all()
 
 

@@ -26,6 +26,11 @@ BOUNDS = {
     "scalb": (0.5, 0.5), "flush": (0, 0),
 }  # fmt: skip
 """Errors in units in the last place, for float32 and float64; that of erf in float64 holds the reference's own."""
+PAIR_BOUNDS = {
+    "log2": 1.0, "sin": 1.0, "cos": 1.0, "tan": 1.25, "atan": 1.25, "atan2": 1.25, "pow": 1.25, "sinh": 1.0, "cosh": 1.0,
+    "asinh": 1.5, "acosh": 1.5, "atanh": 1.25,
+}  # fmt: skip
+"""Errors of float32 functions in pairs of float32s, where they differ from those that compute in float64."""
 
 
 def sigmoid(x: Array) -> Array:
@@ -105,10 +110,52 @@ def assert_close(found: Array, exact: Array, bound: float) -> None:
     assert error.max(initial=0) <= bound, f"{error.max()} units in the last place, at number {int(np.argmax(error))}"
 
 
-def evaluated(name: str, *args: Array) -> Array:
+def hard(name: str) -> tuple[Array, ...]:
+    """float32 arguments at which pairs of float32s matter: near multiples of pi / 4, of every exponent, near 1; for powers, bases
+    near 1, and results from underflow to overflow."""
+    rng = np.random.default_rng(8)
+    multiples = np.concatenate([np.arange(1, 1500), rng.integers(1, 1 << 22, 4000)]) * (np.pi / 4)
+    near = multiples.astype(np.float32)
+    # 16367173 * 2^72 is the float32 from 1 on that is nearest to a multiple of pi / 2.
+    edges = np.array([2.0**17, 131071.992, 131072.008, 16367173 * 2.0**72], np.float32)
+    every = rng.integers(0, 0x7F800000, 12000).astype(np.uint32).view(np.float32)
+    ordinary = [rng.uniform(0, 8, 6000), rng.uniform(0, 92, 6000), 1 + rng.normal(0, 1e-2, 4000)]
+    x = np.concatenate([near, np.nextafter(near, np.float32(np.inf)), edges, every, *ordinary]).astype(np.float32)
+    x = np.concatenate([x, -x])
+    if name not in ("pow", "atan2"):
+        return (x,)
+    if name == "atan2":
+        y = np.concatenate([x, rng.standard_normal(9000)]).astype(np.float32)
+        return y, rng.permutation(y)
+    bases = [rng.uniform(0.5, 2, 9000), 1 + rng.normal(0, 1e-4, 9000), np.exp2(rng.uniform(-149, 128, 9000))]
+    base = np.concatenate(bases).astype(np.float32)
+    with np.errstate(all="ignore"):
+        power = rng.uniform(-150, 130, base.size) / np.log2(base.astype(np.float64))
+    return np.concatenate([base, np.abs(x)]), np.concatenate([power, rng.permutation(x)]).astype(np.float32)
+
+
+@pytest.mark.skipif(not WIDE, reason="numpy has nothing wider than float64 here")
+@pytest.mark.parametrize("name", sorted(PAIR_BOUNDS))
+def test_expansion_in_pairs(name: str) -> None:
+    ordinary = pairs(name, "float32") if name in ("pow", "atan2") else (samples("float32", 5),)
+    args = tuple(np.concatenate(both) for both in zip(ordinary, hard(name), strict=True))
+    with np.errstate(all="ignore"):
+        exact = REFERENCE[name](*(arg.astype(np.longdouble) for arg in args))
+        assert_close(evaluated(name, *args, wide=False), exact, PAIR_BOUNDS[name])
+
+
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_no_float64_in_narrower_floats(name: str, of: str) -> None:
+    buffers = [ir.Buffer("x", (), dtype(of)) for _ in range(2 if name in ("pow", "atan2", "scalb") else 1)]
+    expr = expand(ir.math(name, *(buffer[()] for buffer in buffers)), wide=False)
+    assert all(node.dtype.name != "float64" for node in ir.walk_exprs(expr))
+
+
+def evaluated(name: str, *args: Array, wide: bool = True) -> Array:
     of = dtype(args[0].dtype.name)
     buffers = [ir.Buffer("x", (), of) for _ in args]
-    expr = expand(ir.math(name, *(buffer[()] for buffer in buffers)))
+    expr = expand(ir.math(name, *(buffer[()] for buffer in buffers)), wide=wide)
     assert not any(isinstance(node, ir.CallMath) for node in ir.walk_exprs(expr))
     return evaluate_vector(expr, dict(zip(buffers, args, strict=True)))
 

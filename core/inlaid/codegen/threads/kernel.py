@@ -15,6 +15,8 @@ from inlaid.codegen.c_indices import helpers
 from inlaid.codegen.launch_plan import AXES, ThreadKernel, ThreadRegion
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.exchange import shuffled
+from inlaid.codegen.threads.float64_calls import FLOAT64_CALL, float64_calls
+from inlaid.codegen.threads.float64_functions import FUNCTIONS
 from inlaid.codegen.threads.indices import flat_index, index_type
 from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.narrow_floats import as_functions
@@ -29,6 +31,7 @@ from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.flatten_nests import flatten_nests
+from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
 from inlaid.tensor.transform.legalise import legalise
 
 _WORD_BYTES = 4
@@ -52,7 +55,9 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the language lacks."""
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
-    program = legalise(expand_program(flatten_nests(program)), c_values.NATIVE, dialect.converted)
+    wide = INTERMEDIATE_FLOAT64 not in program.annotations
+    program = legalise(expand_program(flatten_nests(program), wide=wide), c_values.NATIVE, dialect.converted, wide=wide)
+    program = program if wide else float64_calls(program)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
     program = dialect.with_waits(narrow(shuffled(program)))
     ranges = Ranges(program)
@@ -75,7 +80,8 @@ def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> 
     kernels = "\n".join(item.text for item in texts)
     words = set(re.findall(r"\w+", kernels))
     called: list[str] = []
-    for name, text in reversed(list(dialect.helpers.items())):  # later ones call earlier ones
+    functions = {f"inlaid_{FLOAT64_CALL}_{name}": text for name, text in FUNCTIONS.items()}
+    for name, text in reversed([*dialect.helpers.items(), *functions.items()]):  # later ones call earlier ones
         if name in words:
             called.append(text)
             words.update(re.findall(r"\w+", text))

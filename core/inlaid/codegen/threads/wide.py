@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from inlaid import arith
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.codegen.threads.exchange import SHUFFLE
+from inlaid.codegen.threads.float64_calls import FLOAT64_CALL
 from inlaid.codegen.threads.narrow_floats import DECODE, ENCODE
 from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
@@ -23,6 +25,13 @@ _FUSED = {
     ("sub", 1): "{c} - {a} * {b}",
 }
 """Forms of a sum with a product, by operator and the operand number of the product."""
+_LONG = 16
+"""Number of nodes above which a branch costs less than the unused operand of a select."""
+
+
+def _is_long(expr: ir.Expr) -> bool:
+    """Test whether an expression has more than `_LONG` nodes."""
+    return len(list(islice(ir.walk_exprs(expr), _LONG + 1))) > _LONG
 
 
 class WideExpressions(WideMemory):
@@ -31,9 +40,20 @@ class WideExpressions(WideMemory):
     def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         if isinstance(expr, ir.Select):
             risky = self.needs_guard(expr.then) or self.needs_guard(expr.otherwise)
-            return (expr.condition,) if risky else ir.operands(expr)
+            return (expr.condition,) if risky or self._has_long_operands(expr) else ir.operands(expr)
         fused = self._fused(expr)
         return ir.operands(expr) if fused is None else fused[0]
+
+    def _has_long_operands(self, expr: ir.Select) -> bool:
+        """Test whether both operands of a select are long computations of their own, such as two methods for one function."""
+        found = self._long_selects.get(expr)
+        if found is None:
+            found = _is_long(expr.then) and _is_long(expr.otherwise)
+            if found:
+                condition, then, otherwise = (set(ir.walk_exprs(side)) for side in (expr.condition, expr.then, expr.otherwise))
+                found = min(len(then - otherwise - condition), len(otherwise - then - condition)) > _LONG
+            self._long_selects[expr] = found
+        return found
 
     def _fused(self, expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Expr, ir.Expr], str] | None:
         """Match a floating-point a * b +- c for contraction: operands and form."""
@@ -52,6 +72,8 @@ class WideExpressions(WideMemory):
         if isinstance(expr, ir.Load):
             return self.load(expr)
         if isinstance(expr, ir.CallIntrinsic):
+            if expr.name.startswith(f"{FLOAT64_CALL}."):
+                return self._called(expr)
             return self._shuffle(expr) if expr.name == SHUFFLE else self._converted(expr)
         if self.lane is None:
             return self._scalar(expr)
@@ -95,6 +117,21 @@ class WideExpressions(WideMemory):
             return self.vectors.value(spelled(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)
         return Text(spelled(text.code, dtype(name), 0), ATOM)
 
+    def _called(self, expr: ir.CallIntrinsic) -> Text:
+        """Print a call of a function for float64, which vectors call for each lane."""
+        function, of = f"inlaid_{expr.name.replace('.', '_')}", expr.dtype
+        args = [self.value(arg) for arg in expr.args]
+        if not any(isinstance(arg, Wide) for arg in args):
+            code = f"{function}({', '.join(arg.code for arg in args)})"
+            return Text(f"{code} != 0") if of is _BOOL else Text(code, ATOM)
+        calls = []
+        for place in range(self.lanes):
+            lanes = [self.dialect.lane(arg.code, place, self.lanes) if isinstance(arg, Wide) else arg.code for arg in args]
+            calls.append(f"{'-' * (of is _BOOL)}{function}({', '.join(lanes)})")
+        if of is _BOOL:
+            return self.vectors.mask(self.dialect.elements(calls, signed(32)), 32, self.lanes)
+        return self.vectors.value(self.dialect.elements(calls, of), of, self.lanes)
+
     def _shuffle(self, expr: ir.CallIntrinsic) -> Text:
         value, lane, width = expr.args
         assert isinstance(width, ir.Const)
@@ -127,7 +164,7 @@ class WideExpressions(WideMemory):
                 return vectors.fma(args, of)
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__} on vectors")
 
-    def _select(self, expr: ir.Expr, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
+    def _select(self, expr: ir.Select, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
         of, risky = expr.dtype, self.needs_guard(then) or self.needs_guard(otherwise)
         if not isinstance(flag, Wide):
             if risky:
@@ -140,6 +177,8 @@ class WideExpressions(WideMemory):
             if of is _BOOL:
                 return self.vectors.choose(self.vectors.widen(flag, _BOOL, self.lanes), one, two, of)
             return self.vectors.value(f"{flag.atom} ? {one.code} : {two.code}", of, self.lanes)
+        if not risky and of is not _BOOL and self._has_long_operands(expr):
+            return self._chosen_late(flag, then, otherwise)
         if not risky:
             return self.vectors.choose(flag, self._widened(self.value(then), of), self._widened(self.value(otherwise), of), of)
         with self.under(flag):
@@ -147,6 +186,17 @@ class WideExpressions(WideMemory):
         with self.under(self.vectors.opposite(flag)):
             two = self._widened(self.value(otherwise), of)
         return self.vectors.choose(flag, one, two, of)
+
+    def _chosen_late(self, flag: Wide, then: ir.Expr, otherwise: ir.Expr) -> Text:
+        """Select on a condition that holds in most vectors for all lanes: `otherwise` is evaluated only if it fails in a lane."""
+        of = then.dtype
+        name, everywhere = self.fresh("v"), self.vectors.all(flag)
+        kept = self.vectors.as_wide(flag, of.bits).code
+        self.line(f"{self.dialect.vector(of, self.lanes)} {name} = {self._widened(self.value(then), of).code};")
+        with self.block(f"if (!({everywhere}))"):
+            late = self._widened(self.value(otherwise), of).code
+            self.line(f"{name} = {self.dialect.choose(kept, name, late)};")
+        return Wide(name, ATOM, lanes=self.lanes)
 
     def _chosen_lanes(self, kind: str, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
         """Select on a uniform condition, with each operand evaluated only if it is selected."""

@@ -34,6 +34,7 @@ class WideMemory(WideIndices):
         self.bases: dict[ir.Buffer, int] = {}
         self.named: dict[ir.Buffer, Names] = {}
         self._risks_of: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
+        self._long_selects: dict[ir.Select, bool] = {}
 
     def place(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
         """Return the flat index of an access in the buffer's array."""

@@ -28,6 +28,11 @@ from inlaid.tensor.math.floats import (
 )
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
+LOG2_E_SHORT = (1.4426950216293335, 1.925963033500011e-08)
+"""log2(e) as a sum of two float32s."""
+_TWO_THIRDS = {FLOAT32: (0.6666666865348816, -1.9868215517249155e-08), FLOAT64: (2 / 3, 3.700743415417188e-17)}
+"""2/3 as a sum of two numbers of the format."""
+_LOG_LATE = {FLOAT32: polynomials.LOG_LATE_64[:6], FLOAT64: polynomials.LOG_LATE_64}
 _EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}
 _EXPM1 = {FLOAT32: polynomials.EXPM1_32, FLOAT64: polynomials.EXPM1_64}
 _EXP_RANGE = {FLOAT32: (-104.0, 89.0), FLOAT64: (-746.0, 710.0)}
@@ -108,13 +113,13 @@ def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
     return k - select(denormal, const(shift, form.integer), 0), m
 
 
-def _log_special(x: Expr, value: Expr) -> Expr:
+def log_special(x: Expr, value: Expr) -> Expr:
     """Add the special cases of logarithms to `value`, which is valid for positive finite x."""
     finite = select(x < INFINITY, value, x)
     return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), finite)
 
 
-def _log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
+def log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
     """Decompose log(x) as k ln(2) + f - t, for positive finite x. Returns k as a float, f, and t."""
     k, m = _split(x, form)
     f = m - 1.0
@@ -130,17 +135,17 @@ def _log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
 
 def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
     """Compute the natural logarithm of x, or of x (1 + correction) if `correction` is given."""
-    k, f, t = _log_parts(x, form)
+    k, f, t = log_parts(x, form)
     high, low = form.ln2_short
     rest = k * low if correction is None else fma(k, const(low, form.dtype), correction)
-    return _log_special(x, fma(k, const(high, form.dtype), f - (t - rest)))
+    return log_special(x, fma(k, const(high, form.dtype), f - (t - rest)))
 
 
 def log2(x: Expr, form: Format) -> Expr:
     """Compute the logarithm to base 2."""
-    k, f, t = _log_parts(x, form)
+    k, f, t = log_parts(x, form)
     value = fma(f - t, const(LOG2_E[0], form.dtype), fma(f - t, const(LOG2_E[1], form.dtype), k))
-    return _log_special(x, value)
+    return log_special(x, value)
 
 
 def log1p(x: Expr, form: Format) -> Expr:
@@ -207,10 +212,10 @@ def atanh(x: Expr) -> Expr:
     return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
-def _log2_double(x: Expr) -> tuple[Expr, Expr]:
-    """Compute log2 of a positive finite float64 as an unevaluated sum of two float64s, with about 66 bits."""
+def _log2_pair(x: Expr, form: Format) -> tuple[Expr, Expr]:
+    """Compute log2 of a positive finite number as an unevaluated sum of two, with about 66 bits for float64 and 35 for float32."""
     of = x.dtype
-    k, m = _split(x, FLOAT64)
+    k, m = _split(x, form)
     f, below = m - 1.0, m + 1.0
     # s = f / below as a sum of two, because m + 1 is inexact.
     lost = m - (below - 1.0)
@@ -219,8 +224,8 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
     z, z_low = two_product(s, s)
     z_low = fma(s + s, s_low, z_low)
     # log(m) = 2 s + s^3 (2/3 + z P(z)).
-    third = (const(2 / 3, of), const(3.700743415417188e-17, of))
-    tail = z * horner(z, polynomials.LOG_LATE_64)
+    third = tuple(const(part, of) for part in _TWO_THIRDS[form])
+    tail = z * horner(z, _LOG_LATE[form])
     inner, inner_low = quick_two_sum(third[0], tail)
     inner_low = inner_low + third[1]
     cube, cube_low = two_product(z, inner)
@@ -230,9 +235,10 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
     high, low = quick_two_sum(s + s, late)
     low = low + (late_low + (s_low + s_low))
     # Convert to base 2, and add k.
-    scaled, scaled_low = two_product(high, const(LOG2_E[0], of))
-    scaled_low = fma(high, const(LOG2_E[1], of), fma(low, const(LOG2_E[0], of), scaled_low))
-    total, total_low = two_sum(to_float(k, FLOAT64), scaled)
+    factor = LOG2_E if form is FLOAT64 else LOG2_E_SHORT
+    scaled, scaled_low = two_product(high, const(factor[0], of))
+    scaled_low = fma(high, const(factor[1], of), fma(low, const(factor[0], of), scaled_low))
+    total, total_low = two_sum(to_float(k, form), scaled)
     return quick_two_sum(total, total_low + scaled_low)
 
 
@@ -256,19 +262,19 @@ def _sure(a: Expr) -> Expr:
     return select(a.equal(0.0), const(0.5, a.dtype), select(a < INFINITY, a, 2.0))
 
 
-def power(x: Expr, y: Expr) -> Expr:
-    """Compute x ** y in float64."""
-    high, low = _log2_double(_sure(magnitude(x)))
-    low_edge, high_edge = _EXP2_RANGE[FLOAT64]
+def power(x: Expr, y: Expr, form: Format) -> Expr:
+    """Compute x ** y."""
+    high, low = _log2_pair(_sure(magnitude(x)), form)
+    low_edge, high_edge = _EXP2_RANGE[form]
     t, t_low = two_product(high, y)
     t_low = fma(low, y, t_low)
     clamped = at_least(at_most(t, high_edge), low_edge)
     t_low = select(clamped.equal(t), t_low, 0.0)
-    n, _ = exponent(clamped, FLOAT64, FLOAT64.bias)
+    n, _ = exponent(clamped, form, form.bias)
     # 2^(d + e) for small e: (d + e) ln(2), with a single rounding where it matters.
     d = clamped - n
-    r = fma(d, const(FLOAT64.ln2[0], x.dtype), fma(d, const(FLOAT64.ln2[1], x.dtype), t_low * FLOAT64.ln2[0]))
-    return _power_special(x, y, t >= 0.0, math("scalb", _exp_reduced(r, FLOAT64), n), FLOAT64)
+    r = fma(d, const(form.ln2[0], x.dtype), fma(d, const(form.ln2[1], x.dtype), t_low * form.ln2[0]))
+    return _power_special(x, y, t >= 0.0, math("scalb", _exp_reduced(r, form), n), form)
 
 
 def power_short(x: Expr, y: Expr) -> Expr:

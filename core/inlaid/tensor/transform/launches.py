@@ -123,7 +123,7 @@ class _Splitter:
         defines = self._defines(stmt, (*inputs, *written))
         inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
         outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # size buffers come last
-        kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines)
+        kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines, self._program.annotations)
         kernel = to_spmd(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}

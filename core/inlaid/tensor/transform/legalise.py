@@ -65,9 +65,11 @@ def legalise(
     native: frozenset[str],
     converted: frozenset[str] = frozenset(),
     flushed: frozenset[str] = frozenset(),
+    *,
+    wide: bool = True,
 ) -> ir.LoopProgram:
     """Rewrite a program to the element types in `native`, which must include float32, float64, bool and the integers of 8 to 64
-    bits.
+    bits. `wide`: whether conversions of integers may compute in float64.
 
     For the floats in `converted`, the processor has instructions to convert from and to float32: these conversions are kept, with
     bitcasts from and to the carrier. For those in `flushed`, it converts from float32 with denormals as zeros: conversions of
@@ -82,16 +84,22 @@ def legalise(
     }
     if not narrow and all(node.dtype.name in native for node in ir.values_in(program.body)):
         return program
-    return _Legaliser(narrow, native, converted, flushed).program(program)
+    return _Legaliser(narrow, native, converted, flushed, wide).program(program)
 
 
 class _Legaliser(Rewriter):
     """Rebuilds programs with narrow values represented by their carriers."""
 
     def __init__(
-        self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str], converted: frozenset[str], flushed: frozenset[str]
+        self,
+        buffers: dict[ir.Buffer, ir.Buffer],
+        native: frozenset[str],
+        converted: frozenset[str],
+        flushed: frozenset[str],
+        wide: bool,
     ) -> None:
         super().__init__(buffers=buffers)
+        self._wide = wide
         self._flushed = flushed
         self._converted = converted
         self._carriers = buffers
@@ -159,7 +167,7 @@ class _Legaliser(Rewriter):
         if not target.is_float:
             return _narrow_integer(value, source, target)
         if source.is_int and source.bits > 16:
-            value, source = cast(value, FLOAT64), FLOAT64
+            value, source = (cast(value, FLOAT64), FLOAT64) if self._wide else (integer_to_odd(value), FLOAT32)
         if source is FLOAT64:
             value = round_to_odd(value)
         if target.name in self._converted:
@@ -266,6 +274,18 @@ def round_to_odd(value: Expr) -> Expr:
     cut = select(beyond, bits - 1, bits) | 1
     exact = back.equal(value) | ir.unary("isnan", value)
     return bitcast(select(exact, bits, cut), FLOAT32)
+
+
+def integer_to_odd(value: Expr) -> Expr:
+    """Convert an integer to float32 with the rounding of `round_to_odd`, without float64."""
+    near = cast(value, FLOAT32)
+    # Saturates only for the integers that round to a power of two beyond the type, whose rounding to fewer digits is the same.
+    back = cast(near, value.dtype)
+    bits = bitcast(near, UINT32)
+    beyond = value < back
+    if value.dtype.kind == "int":
+        beyond = select(value < 0, back < value, beyond)
+    return bitcast(select(back.equal(value), bits, select(beyond, bits - 1, bits) | 1), FLOAT32)
 
 
 def _wrapped(value: Expr, of: DType) -> Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
@@ -14,6 +13,8 @@ from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFact
 
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
+_POOLS_SINCE = 11020
+"""Version of CUDA that introduced memory pools."""
 _CACHED = 8
 """A memory pool caches freed memory, up to 1/_CACHED of the device's memory."""
 
@@ -117,11 +118,27 @@ class SystemContext:
         self._streams: dict[int, Any] = {}
         self._shared: dict[int, int] = {}
         self._memory = self.stream()
-        pools = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
-        (has_pools,) = _call(cuda, "cuDeviceGetAttribute", pools, device)
-        self._pool = self._new_pool() if has_pools else None
+        self._pool = self._new_pool(device)
 
-    def _new_pool(self) -> Any:
+    def _new_pool(self, device: Any) -> Any:
+        """Create a memory pool. Returns None if the device or the driver has none: the attribute is 0 or unknown, functions are
+        missing, or the driver does not support what the attribute promises, as that of some virtual GPUs."""
+        cuda = self._cuda
+        supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+        try:
+            (has_pools,) = _call(cuda, "cuDeviceGetAttribute", supported, device)
+            if not has_pools:
+                return None
+            function, *_ = self._do("cuGetProcAddress", b"cuMemAllocFromPoolAsync", _POOLS_SINCE, 0)
+            return self._created_pool() if int(function) else None
+        except RuntimeError:  # cuda-bindings finds no such function in the driver
+            return None
+        except DriverError as error:
+            if error.status not in (Status.INVALID_VALUE, Status.NOT_FOUND, Status.NOT_SUPPORTED):
+                raise
+            return None
+
+    def _created_pool(self) -> Any:
         cuda = self._cuda
         wanted = cuda.CUmemPoolProps()
         wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -175,13 +192,6 @@ class SystemContext:
 
     def free_host(self, address: int) -> None:
         self._do("cuMemFreeHost", address)
-
-    def page_locked(self, address: int) -> bool:
-        kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        with contextlib.suppress(DriverError):  # the driver fails for pageable memory
-            (found,) = self._do("cuPointerGetAttribute", kind, address)
-            return int(found) == int(self._cuda.CUmemorytype.CU_MEMORYTYPE_HOST)
-        return False
 
     def device_of(self, address: int) -> int:
         kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

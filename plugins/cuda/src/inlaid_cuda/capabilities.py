@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inlaid.errors import TargetError
 from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
 from inlaid.types import DTYPES
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.driver import DriverError
-from inlaid_cuda.nvrtc import nvrtc
+from inlaid_cuda.needs import runs
+from inlaid_cuda.nvrtc import INSTALL, Nvrtc, Version, nvrtc
 from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
 
 SHARED = "shared"
@@ -66,21 +68,49 @@ FACTS = {
 
 def architecture(options: CudaOptions) -> str:
     """Return the architecture to compile for. `native` is resolved; `host` is returned unchanged."""
-    return _native() if options.arch == NATIVE else options.arch
+    return _native().arch if options.arch == NATIVE else options.arch
+
+
+def compiler(options: CudaOptions) -> Nvrtc:
+    """Return the NVRTC that compiles for the options. For `native`, it is one whose code the driver of device 0 loads. Raises
+    `TargetError` if there is none."""
+    if options.arch != NATIVE:
+        return nvrtc(options.arch)
+    return nvrtc(*_native())
+
+
+class _Native(NamedTuple):
+    """What to compile for device 0: an architecture, and the newest version of CUDA whose code the driver loads (None without a
+    driver)."""
+
+    arch: str
+    newest: Version | None = None
 
 
 @functools.cache
-def _native() -> str:
-    """Return the newest architecture of `FACTS` whose code runs on device 0 of this machine. Without a device, return `DEFAULT`."""
+def _native() -> _Native:
+    """Return the newest architecture of `FACTS` whose cubins device 0 of this machine runs, or else, as for a device that is newer
+    than this version of Inlaid, the newest whose PTX the driver compiles for the device. NVRTC must know the architecture; without
+    NVRTC any is known. Without a device, return `DEFAULT`."""
     try:
-        number = SystemDriver().devices()[0].architecture
+        device = SystemDriver().devices()[0]
     except (TargetError, DriverError):
-        return DEFAULT
-    if number == 90:
-        return "sm_90a"
-    first = 10 * (number // 10)  # a cubin runs on its own and later minor versions of its major version
-    known = [arch for arch in FACTS if first <= int(arch[3:]) <= number]
-    return known[-1] if known else DEFAULT
+        return _Native(DEFAULT)
+    number, driver = device.architecture, device.driver_version
+    earlier = [arch for arch in reversed(FACTS) if int(arch[3:]) <= number]
+    ways = [*(_Native(arch, driver[:1]) for arch in earlier if runs(arch, number)), *(_Native(arch, driver) for arch in earlier)]
+    if not ways:
+        return _Native(DEFAULT, driver[:1])
+    best = next((way for way in ways if _compiles(way)), ways[0])  # without any, the compiler's error names the NVRTC to install
+    return best._replace(arch="sm_90a") if (best.arch, number) == ("sm_90", 90) else best
+
+
+def _compiles(way: _Native) -> bool:
+    """Test whether an NVRTC up to the version of CUDA knows the architecture, or no NVRTC is installed."""
+    try:
+        return nvrtc(*way).compiles_for(way.arch)
+    except TargetError as error:
+        return error.remedy == INSTALL
 
 
 def facts(options: CudaOptions) -> Facts:
@@ -108,6 +138,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
         link=Link(1e-5, found.transfer),
         stack_bytes=0,
         device_memory=True,
+        full_rate_float64=False,  # at most half the rate of float32, on most cards a 64th
     )
 
 
@@ -117,6 +148,6 @@ def surroundings(options: CudaOptions) -> str:
     if arch == HOST:
         return HOST
     try:
-        return f"{arch} NVRTC {nvrtc(arch).version}"
+        return f"{arch} NVRTC {compiler(options).version}"
     except TargetError:
         return arch

@@ -1,4 +1,4 @@
-"""Code generator: compiles regions to a cubin and a launch plan."""
+"""Code generator: compiles regions to a launch plan and to a cubin with PTX."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from inlaid.codegen.threads.kernel import print_region
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
-from inlaid_cuda.capabilities import WARP, architecture, capabilities
+from inlaid_cuda.capabilities import WARP, architecture, capabilities, compiler
 from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.needs import needs_of
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import FORMAT, FORMAT_VERSION, HOST, CudaOptions
 
@@ -23,12 +24,16 @@ class CudaCodegen(Codegen):
 
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes. Raises `CompileError` if NVRTC rejects the source, and
-        `TargetError` if NVRTC is not installed."""
+        `TargetError` if no NVRTC is installed whose code the driver of device 0 loads."""
         region = thread_region(unit, self.scopes, WARP)
         plan, source = print_region(region, DIALECT, context.report)
         arch = architecture(self.options)
-        # For the host, the source is compiled at load.
-        program = source.encode() if arch == HOST else compile_cached(source, unit.name, arch)
+        requires: tuple[str, ...]
+        if arch == HOST:  # the source is compiled at load
+            program, requires = source.encode(), (HOST,)
+        else:
+            library = compiler(self.options)
+            program, requires = compile_cached(library, source, unit.name, arch), needs_of(arch, library.cuda)
         return Artifact(
             symbol=unit.name,
             format=FORMAT,
@@ -38,6 +43,6 @@ class CudaCodegen(Codegen):
             constants=unit.constants,
             workspace={"": region.workspace},
             aliases=unit.aliases,
-            requires=(arch,),
+            requires=requires,
             kernels=kernel_infos(unit),
         )

@@ -31,9 +31,6 @@ ALIGNMENT = 64
 """Required alignment of tensors of other libraries in bytes."""
 _CUDA = 2
 """DLPack device type of memory of CUDA devices."""
-_STAGED = 1 << 16
-"""Largest page-locked upload in bytes that is staged even if the queue is idle. Up to this size, a host copy is faster than a
-synchronous copy."""
 _MAPS = 1024
 """Maximum number of cached encoded tensor maps. The key is tensor, box and address."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
@@ -104,6 +101,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         self.context, self.facts = context, context.facts
         self.tensor_map = functools.lru_cache(maxsize=_MAPS)(context.tensor_map)
         self._spare_events: list[int] = []
+        self._spare_stages: list[np.ndarray[Any, Any]] = []
         self._exchange: Queue | None = None
 
     def translate(self, error: Exception, action: str) -> InlaidError | None:
@@ -152,7 +150,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
     def queue(self) -> Queue:
         """Create a stream."""
         with self.driver_call("creating a stream"):
-            return Queue(self.context, self._page_locked)
+            return Queue(self.context, self._page_locked, self._spare_stages)
 
     def release(self, queue: Queue) -> None:
         """Wait for a queue's commands and release it. Never raises."""
@@ -223,21 +221,23 @@ class CudaDevice(DriverDevice, CapturingDevice):
     # --- copies -----------------------------------------------------------------------------------------------------------
 
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Queue) -> None:
-        """Copy an array to a tensor. The caller may change the array after the call. The driver stages pageable memory. Page-locked
-        memory is copied synchronously if it is large and the queue is idle, else it is staged in a host copy."""
+        """Copy an array to a tensor. The caller may change the array after the call.
+
+        "API synchronization behavior" of the CUDA driver's documentation says of asynchronous copies from pageable memory that the
+        driver *may* synchronize and stage the memory. It need not: with unified addressing of host memory, the device reads the
+        array itself, after the call has returned. So no upload relies on it. Small arrays are copied to page-locked memory that
+        the queue owns, for large ones the host waits for the copy, which costs less than a copy of their size."""
         if not source.nbytes:
             return
         with self.driver_call(f"copying {source.nbytes} bytes to the device"):
-            context, place = self.context, target.buffer.address + target.offset
-            locked = context.page_locked(address(source))
-            synchronous = locked and queue.idle and source.nbytes > _STAGED
-            if locked and not synchronous:
-                source = source.copy()
-            context.upload(place, address(source), source.nbytes, queue.stream)
+            context, destination, idle = self.context, target.buffer.address + target.offset, queue.idle
+            staged = queue.staged(source)
+            context.upload(destination, address(source if staged is None else staged), source.nbytes, queue.stream)
             queue.put()
-            if synchronous:
+            if staged is None:
                 context.synchronise(queue.stream)
-                queue.finished(queue.sequence)
+                if idle:  # else an event that follows completes the earlier commands, and raises their faults
+                    queue.finished(queue.sequence)
 
     def download(self, source: DeviceTensor, target: np.ndarray[Any, Any], queue: Queue) -> None:
         """Copy a tensor to an array."""

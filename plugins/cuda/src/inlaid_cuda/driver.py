@@ -44,6 +44,7 @@ class Status(IntEnum):
     INVALID_ADDRESS_SPACE = 717
     INVALID_PC = 718
     LAUNCH_FAILED = 719
+    NOT_SUPPORTED = 801
     UNKNOWN = 999
 
 
@@ -77,6 +78,11 @@ class DeviceFacts:
     driver: int
     integrated: bool = False
     dlpack: int = 2
+
+    @property
+    def driver_version(self) -> tuple[int, int]:
+        """Major and minor version of CUDA that the driver supports."""
+        return self.driver // 1000, self.driver % 1000 // 10
 
     def __str__(self) -> str:
         architecture = f"sm_{self.architecture}" if self.architecture else "emulated"
@@ -183,11 +189,7 @@ class Context(Protocol):
         """Return the seconds between two completed timed events."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
-        """Enqueue a copy of host memory to the device. The caller may change pageable memory after the call, page-locked memory
-        only after the completion of the copy."""
-
-    def page_locked(self, address: int) -> bool:
-        """Test whether host memory is page-locked, no matter which library locked it."""
+        """Enqueue a copy of host memory to the device. The caller may change the memory only after the completion of the copy."""
 
     def device_of(self, address: int) -> int:
         """Return the number of the device whose memory contains an address, no matter which library allocated it."""
@@ -202,7 +204,7 @@ class Context(Protocol):
         """Enqueue a fill of device memory with 0."""
 
     def load(self, program: bytes) -> int:
-        """Load a module from a cubin. The emulation expects source instead."""
+        """Load a module from a cubin, or from PTX that ends with a null byte. The emulation expects source instead."""
 
     def unload(self, module: int) -> None:
         """Unload a module with its functions."""

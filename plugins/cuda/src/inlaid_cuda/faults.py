@@ -32,7 +32,6 @@ _CODE = {
     Status.INVALID_IMAGE,
     Status.NO_BINARY_FOR_GPU,
     Status.INVALID_PTX,
-    Status.UNSUPPORTED_PTX_VERSION,
     Status.INVALID_SOURCE,
     Status.NOT_FOUND,
 }
@@ -48,6 +47,8 @@ def translate(error: DriverError, device: str, action: str) -> InlaidError:
         return OutOfMemory(text, remedy="pass smaller inputs, or free tensors on the device")
     if error.status in _LOST:
         return DeviceLost(text, remedy=RESTART)
+    if error.status == Status.UNSUPPORTED_PTX_VERSION:
+        return Unsupported(text, remedy=f"update NVIDIA's driver, or {RECOMPILE}")
     if error.status in _CODE:
         return Unsupported(text, remedy=RECOMPILE)
     if error.status in (Status.NO_DEVICE, Status.INVALID_DEVICE):

@@ -1,4 +1,4 @@
-"""Compilation of CUDA C++ to cubins by NVRTC, which needs no driver or device.
+"""Compilation of CUDA C++ to cubins and PTX by NVRTC, which needs no driver or device.
 
 The library is loaded from the package `nvidia-cuda-nvrtc` or `nvidia-cuda-nvrtc-cu12`, or from a CUDA toolkit.
 """
@@ -14,14 +14,30 @@ from pathlib import Path
 
 from inlaid.cache import Store, caches, digest
 from inlaid.errors import CompileError, TargetError
+from inlaid_cuda.images import Images
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
 INSTALL_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*"'
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--disable-warnings")
 _FOLDERS = ("cu13", "cuda_nvrtc")
 """Folders of the library in the package `nvidia`, for CUDA 13 and for CUDA 12."""
+Version = tuple[int, ...]
+"""A version of CUDA: major and minor, or major alone for its latest minor version."""
 _LINES = 12
 """Maximum lines of a build log in an error."""
+
+
+def version_text(version: Version) -> str:
+    """Format a version, such as 13.0."""
+    return ".".join(map(str, version))
+
+
+def install(newest: Version) -> str:
+    """Return the command that installs the newest NVRTC up to a version of CUDA, 12 or later."""
+    if newest == (12,):
+        return INSTALL_12
+    name = "nvidia-cuda-nvrtc-cu12" if newest < (13,) else "nvidia-cuda-nvrtc"
+    return f'pip install "{name}=={version_text(newest)}.*"'
 
 
 def _files() -> list[Path]:
@@ -43,7 +59,8 @@ class Nvrtc:
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
-        self.version = f"{major.value}.{minor.value}"
+        self.cuda: Version = (major.value, minor.value)
+        self.version = version_text(self.cuda)
 
     def architectures(self) -> tuple[str, ...]:
         """Return the architectures that this version supports, without variants that have a suffix (sm_90a)."""
@@ -57,8 +74,9 @@ class Nvrtc:
         """Test whether this version supports an architecture."""
         return arch.rstrip("a") in self.architectures()
 
-    def compile(self, source: str, name: str, arch: str) -> bytes:
-        """Compile a source to a cubin. Raises `CompileError` with the first lines of the log."""
+    def compile(self, source: str, name: str, arch: str) -> Images:
+        """Compile a source to a cubin and, for an architecture without a suffix, PTX. Raises `CompileError` with the first lines of
+        the log."""
         if not self.compiles_for(arch):
             raise CompileError(
                 f"NVRTC {self.version} supports architectures {', '.join(self.architectures())}, got {arch}",
@@ -73,7 +91,8 @@ class Nvrtc:
             if failed:
                 log = self._bytes("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
                 raise self._rejected(name, log or self._reason(failed))
-            return self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program)
+            cubin = self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program)
+            return Images(cubin, b"" if arch.endswith("a") else self._bytes("nvrtcGetPTXSize", "nvrtcGetPTX", program))
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
@@ -104,24 +123,38 @@ class Nvrtc:
 
 
 @functools.cache
-def nvrtc(arch: str) -> Nvrtc:
-    """Load the newest NVRTC that supports an architecture, else the newest. Raises `TargetError` if none is installed."""
+def nvrtc(arch: str, newest: Version | None = None) -> Nvrtc:
+    """Load the newest NVRTC that supports an architecture, else the newest. `newest`: the newest version of CUDA that may compile.
+    Raises `TargetError` if none is installed."""
     files: list[Path | str] = [*_files(), *filter(None, [find_library("nvrtc")])]
     if not files:
         raise TargetError("compiling for target cuda needs NVRTC, which is not installed", remedy=INSTALL)
-    return next((library for library in map(_loaded, files) if library.compiles_for(arch)), _loaded(files[0]))
+    first = None
+    for library in map(_loaded, files):
+        if newest is None or library.cuda[: len(newest)] <= newest:
+            if library.compiles_for(arch):
+                return library
+            first = first or library
+    if first is None:
+        assert newest is not None
+        versions = ", ".join(_loaded(file).version for file in files)
+        raise TargetError(
+            f"this machine's driver needs code of NVRTC {version_text(newest)} or earlier, found NVRTC {versions}",
+            remedy=f"{'' if newest < (12,) else f'{install(newest)}, or '}update NVIDIA's driver",
+        )
+    return first
 
 
 _loaded = functools.cache(Nvrtc)
 
 
-def compile_cached(source: str, name: str, arch: str, store: Store | None = None) -> bytes:
-    """Compile a source to a cubin, cached in `store` (default `caches().objects`) by source, architecture and NVRTC version."""
+def compile_cached(library: Nvrtc, source: str, name: str, arch: str, store: Store | None = None) -> bytes:
+    """Compile a source to encoded images, cached in `store` (default `caches().objects`) by source, architecture and NVRTC
+    version."""
     store = caches().objects if store is None else store
-    library = nvrtc(arch)
-    key = digest("cuda cubin", source, arch, library.version, *OPTIONS)
-    cubin = store.get(key)
-    if cubin is None:
-        cubin = library.compile(source, name, arch)
-        store.put(key, cubin)
-    return cubin
+    key = digest("cuda images", source, arch, library.version, *OPTIONS)
+    images = store.get(key)
+    if images is None:
+        images = library.compile(source, name, arch).encode()
+        store.put(key, images)
+    return images

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from inlaid.errors import TargetError
 
-FORMAT, FORMAT_VERSION = "cuda-cubin", 2
-"""Artifact format: a launch plan and a cubin, or source for `host` (`inlaid.runtime.launch_code`)."""
+FORMAT, FORMAT_VERSION = "cuda-cubin", 3
+"""Artifact format: a launch plan and images, or source for `host` (`inlaid.runtime.launch_code`, `inlaid_cuda.images`)."""
 
 NATIVE, HOST = "native", "host"
 DEFAULT = "sm_80"
 """Architecture of `native` on a machine without a device."""
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120")
-_ARCHITECTURE = re.compile(r"sm_(\d+)a?")
+_ARCHITECTURE = re.compile(r"sm_(\d{2,3})a?")
 
 
 @dataclass(frozen=True)

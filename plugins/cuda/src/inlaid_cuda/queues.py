@@ -13,6 +13,11 @@ from inlaid.runtime.arrays import address
 from inlaid.runtime.launch_queues import Flags, LaunchQueue
 from inlaid_cuda.driver import Context, DriverError, Prepared
 
+STAGED = 1 << 16
+"""Largest upload in bytes that is staged in page-locked memory."""
+_STAGE_BYTES, _STAGE_ALIGNMENT = 4 * STAGED, 64
+"""Bytes of page-locked memory of a queue for pending uploads, and the alignment of uploads in it."""
+
 
 class Memory:
     """Device memory. Compares by address, so bound launches are reused if memory is freed and allocated again."""
@@ -62,14 +67,45 @@ class Recording:
 
 
 class Queue(LaunchQueue):
-    """A stream. During a capture, launches go to `recording` instead of the stream."""
+    """A stream. During a capture, launches go to `recording` instead of the stream. `spare_stages` is page-locked memory of queues
+    that were closed, for reuse: to lock pages takes longer than most uploads."""
 
-    def __init__(self, context: Context, pinned: Callable[[int], np.ndarray[Any, Any]]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        pinned: Callable[[int], np.ndarray[Any, Any]],
+        spare_stages: list[np.ndarray[Any, Any]],
+    ) -> None:
         super().__init__()
+        self._spare_stages = spare_stages
+        self._stage: np.ndarray[Any, Any] | None = None
+        self._stage_end = 0
         self.stream = context.stream()
         self.recording: Recording | None = None
         self._context, self._pinned = context, pinned
         self._mirrors: weakref.WeakKeyDictionary[Flags, np.ndarray[Any, Any]] = weakref.WeakKeyDictionary()
+
+    def staged(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+        """Copy a small array to page-locked memory, which keeps the bytes until the commands that follow have completed. Returns
+        None for an array of more than `STAGED` bytes. Waits for the stream if pending uploads fill the memory."""
+        if array.nbytes > STAGED:
+            return None
+        if self._stage is None:
+            try:
+                self._stage = self._spare_stages.pop()
+            except IndexError:
+                self._stage = self._pinned(_STAGE_BYTES)
+        if self.idle:
+            self._stage_end = 0
+        elif self._stage_end + array.nbytes > _STAGE_BYTES:
+            self._context.synchronise(self.stream)
+            self._stage_end = 0
+        copy: np.ndarray[Any, Any] = (
+            self._stage[self._stage_end : self._stage_end + array.nbytes].view(array.dtype).reshape(array.shape)
+        )
+        copy[...] = array
+        self._stage_end += -(-array.nbytes // _STAGE_ALIGNMENT) * _STAGE_ALIGNMENT
+        return copy
 
     def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
         mirror = self._mirrors.get(flags)
@@ -88,6 +124,9 @@ class Queue(LaunchQueue):
         with contextlib.suppress(DriverError):
             if not self.idle:
                 self._context.synchronise(self.stream)
+            if self._stage is not None:
+                self._spare_stages.append(self._stage)
+                self._stage = None
         with contextlib.suppress(DriverError):
             self._context.destroy_stream(self.stream)
         self.sessions.clear()

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from inlaid.artifact import Artifact
+from inlaid.errors import Unsupported
 from inlaid.plugins import Loaded
 from inlaid.runtime.driver_devices import DriverRuntime
 from inlaid.runtime.launch_code import decode_launches
 from inlaid_cuda.device import CudaDevice, Devices
+from inlaid_cuda.images import Images
 from inlaid_cuda.kernels import RegionKernel
-from inlaid_cuda.needs import missing
+from inlaid_cuda.needs import choose, missing
 from inlaid_cuda.options import FORMAT, FORMAT_VERSION
 
 
@@ -30,5 +32,11 @@ class CudaRuntime(DriverRuntime[CudaDevice]):
         """Load an artifact on the device. Raises `Unsupported` for damaged code and code for another architecture, `OutOfMemory` if
         the constants do not fit."""
         plan, program = decode_launches(artifact)
+        if self._device.facts.architecture:  # the emulation loads source
+            try:
+                images = Images.decode(program)
+            except ValueError as error:
+                raise Unsupported(f"the code of {artifact.symbol} is damaged: {error}", remedy="compile the model again") from error
+            program = images.ptx if choose(artifact.requires, self._device.facts).ptx else images.cubin
         kernel = RegionKernel(self._device, artifact, plan, program, constants)
         return Loaded(launching=kernel, timed_launch=kernel.timed_launch)

@@ -135,6 +135,7 @@ def capabilities(options: OpenCLOptions) -> Capabilities:
         link=Link(found.latency, found.transfer),
         stack_bytes=0,
         device_memory=True,
+        full_rate_float64=options.kind == "cpu" or (options.kind == NATIVE and found.vector_bits > 0 and found.fp64),
     )
 
 

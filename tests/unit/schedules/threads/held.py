@@ -36,8 +36,10 @@ Sizes = Mapping[arith.SizeVar, int]
 THREADS = Threads(block=32, subgroup=8, resident=256)
 """Small blocks, so that the interpreter is quick and grids are soon full."""
 SHARED = MemoryScope("shared", "block", 32 << 10, 16)
-GPU = Capabilities(("float32",), (SHARED,), threads=THREADS, stack_bytes=0)
-EMBEDDED = Capabilities(("float32",), threads=THREADS, stack_bytes=0)
+DTYPES = ("float32", "int32", "int64", "bool")
+"""Element types of the tests' operands, and of positions and masks inside kernels. Without float64, sums of blocks are float32."""
+GPU = Capabilities(DTYPES, (SHARED,), threads=THREADS, stack_bytes=0)
+EMBEDDED = Capabilities(DTYPES, threads=THREADS, stack_bytes=0)
 SHUFFLES = replace(GPU, threads=replace(THREADS, shuffles=True))
 """A device whose threads read registers of their subgroup."""
 CLASSES = {"gpu": GPU, "embedded": EMBEDDED}

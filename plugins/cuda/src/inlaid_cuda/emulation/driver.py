@@ -166,9 +166,6 @@ class HostContext:
     def free_host(self, address: int) -> None:
         _take(self.host_memories, address, "cuMemFreeHost")
 
-    def page_locked(self, address: int) -> bool:
-        return any(first <= address < first + len(data) for first, data in [*self.host_memories.items()])
-
     def device_of(self, address: int) -> int:
         if not any(first <= address < first + memory.size for first, memory in [*self.memories.items()]):
             raise _error("cuPointerGetAttribute", Status.INVALID_VALUE, f"nothing is allocated at {address:#x}")

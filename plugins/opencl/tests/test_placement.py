@@ -1,0 +1,91 @@
+"""Operators whose kernels need element types that a device lacks: placement, reasons, and what the code needs in the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import inlaid
+from inlaid import ops
+from inlaid.arith import SizeVar
+from inlaid.conformance.corpus import CORPUS, Choices
+from inlaid.driver import build_package, cut
+from inlaid.driver.report import report_of
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.plugins.registry import default_registry
+from inlaid.tensor import te
+from inlaid.types import TensorType
+from inlaid_opencl import capabilities as module
+
+EMBEDDED = "opencl:kind=embedded"
+ROWS = pytest.mark.parametrize("rows", [4, SizeVar("n", 1, 64)], ids=["static", "symbolic"])
+ARRAY = np.random.default_rng(0).integers(-9, 10, (4, 5)).astype(np.float32)
+
+
+def model(of, rows):
+    """A model whose second operator multiplies by 3 in another element type."""
+
+    def compute(attrs, x):
+        return te.compute(x.shape, lambda *i: te.cast(te.cast(x[i], of) * te.const(3, of), "float32"), "product")
+
+    x = ir.var("x", TensorType((rows, 5), "float32"))
+    product = Operator("my.product", lambda attrs, x: x, compute=compute)
+    return ir.Module({"main": ir.function([x], ops.neg(product(ops.relu(x))))})
+
+
+def placed(module):
+    """The kinds of the operators' targets, and the report's text."""
+    registry = default_registry()
+    report = report_of(*cut(module, [EMBEDDED, "x86"], registry), registry, schedules=False)
+    return [item.target.split(":")[0] for item in report.operators], report.to_text()
+
+
+def check_values(module):
+    (result,) = inlaid.compile(module, targets=[EMBEDDED, "x86"], cache=False).run({"x": ARRAY}).values()
+    np.testing.assert_array_equal(result, -3 * np.maximum(ARRAY, 0))
+
+
+@ROWS
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("of", ["float64", "int64", "bfloat16"])
+def test_a_type_that_the_device_lacks_runs_on_the_next_target(of, rows, monkeypatch):
+    known = module.capabilities
+
+    def lacking(options):
+        able = known(options)
+        dtypes = tuple(name for name in able.dtypes if name != of)
+        return replace(able, dtypes=dtypes, full_rate_float64=True)  # float64 is not computed in integers
+
+    monkeypatch.setattr(module, "capabilities", lacking)
+    targets, text = placed(model(of, rows))
+    assert targets == ["opencl", "x86", "opencl"]
+    assert f"{EMBEDDED}: rejected: its kernel computes in {of}, not among the target's element types" in text
+    check_values(model(of, rows))
+
+
+@ROWS
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("of", ["float64", "int64", "bfloat16"])
+def test_types_that_the_device_has_or_computes_in_integers_stay_on_it(of, rows):
+    targets, _ = placed(model(of, rows))
+    assert targets == ["opencl"] * 3
+    check_values(model(of, rows))
+
+
+@pytest.mark.filterwarnings("ignore::inlaid.errors.ScheduleWarning")
+def test_no_code_for_devices_without_float64_needs_it():
+    """A sample of the operators of float32 that the rule accepts, with static and symbolic sizes. The code is not run."""
+    registry, compiled = default_registry(), 0
+    for entry in [entry for entry in CORPUS if "float32" in entry.dtypes][::5]:
+        for form in entry.example(Choices.pinned(0), "float32").forms():
+            if form.kind == "constants":
+                continue
+            package = build_package(ir.Module({"main": form.function}), [EMBEDDED], registry, keep=False)
+            for artifact in package.artifacts:
+                if artifact.format.startswith("opencl"):
+                    assert "cl_khr_fp64" not in artifact.requires, entry.operator.name
+                    compiled += 1
+    assert compiled > 20

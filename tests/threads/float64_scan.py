@@ -1,0 +1,103 @@
+"""Search kernels of narrower floats for float64, of every operator of the conformance suite's corpus.
+
+    python -m tests.threads.float64_scan opencl:kind=gpu
+    python -m tests.threads.float64_scan cuda:arch=host
+
+Each operator is compiled in float32, float16 and bfloat16 with examples that cover the values of attributes that the corpus draws,
+at static and at symbolic sizes. No device is needed: the kernels are only printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+
+from inlaid.conformance.corpus import CORPUS, Choices, Entry, Form, Unfit
+from inlaid.conformance.coverage import facts_of
+from inlaid.driver.compile import build_package
+from inlaid.errors import InlaidError, ScheduleWarning
+from inlaid.graph import ir
+from inlaid.reference.codegen import FORMAT as REFERENCE
+from inlaid.runtime.launch_code import decode_launches
+
+ELEMENTS = ("float32", "float16", "bfloat16")
+DRAWN = 60
+"""Number of examples drawn of each operator and element type. One is compiled if it has a value that none before it has."""
+_FLOAT64 = re.compile(r"\b(double(2|3|4|8|16)?|float64x\d+)\b")
+
+
+def forms_of(entry: Entry, element: str, drawn: int = DRAWN) -> Iterator[Form]:
+    """Yield examples that cover the values of attributes in `drawn` examples, in all their forms."""
+    seen: set[tuple[str, str]] = set()
+    for number in range(drawn):
+        try:
+            example = entry.example(Choices.pinned(number), element)
+        except Unfit:
+            continue
+        values = set(facts_of(entry, example).items())
+        if number == 0 or not values <= seen:
+            seen |= values
+            yield from example.forms()
+
+
+def sampled(first: int) -> Iterator[tuple[str, Form]]:
+    """Yield one example of each operator. Different values of `first` select different examples and element types."""
+    for place, entry in enumerate(CORPUS, first):
+        elements = [element for element in ELEMENTS if element in entry.dtypes]
+        if elements:
+            element = elements[place % len(elements)]
+            forms = list(forms_of(entry, element, 12))
+            yield element, forms[place % len(forms)]
+
+
+def whole() -> Iterator[tuple[str, Form]]:
+    """Yield all examples."""
+    for entry in CORPUS:
+        for element in ELEMENTS:
+            if element in entry.dtypes:
+                yield from ((element, form) for form in forms_of(entry, element))
+
+
+def problems(target: str, prelude: str, forms: Iterable[tuple[str, Form]]) -> tuple[int, list[str]]:
+    """Compile examples for a target. Returns the number of compiled examples, and descriptions of those with float64 in
+    a kernel. Examples that the target refuses, and those with float64 operands, are left out. `prelude` is the text that all
+    kernels share."""
+    count, found = 0, []
+    for element, form in forms:
+        operands = (*form.function.params, form.function.body)
+        if any("float64" in str(operand.type) for operand in operands):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ScheduleWarning)
+                package = build_package(ir.Module({"main": form.function}), [target], keep=False)
+        except InlaidError:
+            continue
+        count += 1
+        for artifact in package.artifacts:
+            if artifact.format == REFERENCE:
+                continue
+            source = decode_launches(artifact)[1].decode()
+            match = _FLOAT64.search(source.removeprefix(prelude))
+            if match:
+                found.append(f"{form.example.operator.name} {element}: {match[0]} in the kernels of {form}")
+    return count, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Search the kernels of all operators in narrower floats for float64.")
+    parser.add_argument("target", help="opencl:kind=gpu, or cuda:arch=host")
+    target = parser.parse_args().target
+    from inlaid_cuda.dialect import DIALECT
+
+    count, found = problems(target, DIALECT.prelude, whole())
+    print(*found, sep="\n")
+    print(f"{count} examples for {target}, {len(found)} with float64")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
