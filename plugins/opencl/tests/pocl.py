@@ -40,8 +40,10 @@ class Compiled:
         self.source = changed(thread_source(self.printed.texts, DIALECT))
         self.context = cl.Context([device()])
         self.queue = cl.CommandQueue(self.context)
-        built = cl.Program(self.context, self.source).build(options=["-cl-std=CL1.2", "-w"])
-        self.kernels = [getattr(built, name) for name in self.printed.names]
+        # pyopencl's `Program` warns if the driver logs anything, and its cache fails on some drivers.
+        built = cl._cl._Program(self.context, self.source)
+        built._build(b"-cl-std=CL1.2 -w", [self.context.devices[0]])
+        self.kernels = [cl.Kernel(built, name) for name in self.printed.names]
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
         """Run the region on its inputs; whether an index was out of range."""

@@ -7,7 +7,7 @@ import pytest
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offer_of
 
-from inlaid import arith, ops
+from inlaid import arith
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.lowering.finish import finish
@@ -17,9 +17,8 @@ from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
 
 from .pocl import Compiled
+from .row_kernels import CASES, KERNELS, LANES, M, N, row_programs
 
-LANES = 8
-N, M = arith.SizeVar("n", 1, 64), arith.SizeVar("m", 1, 512)
 EXCHANGED = """
 #define inlaid_shuffle(value, lane, width) ({ \\
     size_t own = get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2)); \\
@@ -40,33 +39,9 @@ def emulated(source: str) -> str:
     return re.sub(r"(__kernel[^{]*\{)", r"\1\n    __local ulong exchanged[32];", source)
 
 
-CASES = {
-    "sum": lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False),
-    "max": lambda x: ops.reduce_max(x, axes=(1,), keepdims=True),
-    "argmax": lambda x: ops.argmax(x, axis=1),
-    "softmax": lambda x: ops.softmax(x, axis=1),
-    "whole": lambda x: ops.reduce_sum(x, axes=(0, 1), keepdims=False),
-}
-KERNELS = (
-    ("sum", (5, 100), "float32", LANES),
-    ("sum", (6, 64), "uint8", 32),
-    ("max", (9, 63), "int16", 2),
-    ("max", (N, 64), "float64", 32),
-    ("argmax", (N, M), "float32", 4),
-    ("softmax", (7, 130), "float16", 32),
-    ("softmax", (N, M), "float32", LANES),
-    ("whole", (8, 16), "int64", 32),
-)
-"""Operators, shapes, element types, and the threads that share a row."""
-
-
 def test_computes_the_same():
-    programs, arrays, sizes = [], [], {N: 6, M: 101}
-    for name, shape, dtype, team in KERNELS:
-        program = kernel(CASES[name], (shape, dtype))
-        _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=team, pieces=1)
-        programs.append((program, finish(offer.schedule(program), able=SHUFFLES)))
-        arrays.append(inputs_for(program, sizes)[0])
+    sizes, programs = {N: 6, M: 101}, list(row_programs())
+    arrays = [inputs_for(program, sizes)[0] for program, _ in programs]
     wanted = [interp.run(program, [array])[0] for (program, _), array in zip(programs, arrays, strict=True)]
     finished = [program for _, program in programs]
     shapes = [[arith.evaluate(arith.wrap(dim), sizes) for dim in program.inputs[0].shape] for program in finished]
