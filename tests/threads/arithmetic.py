@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tests.unit.codegen.test_c_region import OPERATIONS, elements
@@ -37,8 +37,8 @@ def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs
     return finish(schedule.program)
 
 
-def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
-    """Operations on three values of a type."""
+def operations(of: str, types: Sequence[str] = NATIVE) -> dict[str, Callable[..., ir.Expr]]:
+    """Operations on three values of a type, and its conversions to `types`."""
     kind = dtype(of).kind.replace("uint", "int")
     one, two = OPERATIONS[kind]
     found: dict[str, Callable[..., ir.Expr]] = {op: lambda x, y, z, op=op: ir.unary(op, x) for op in one}
@@ -48,18 +48,18 @@ def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
         found |= {op: lambda x, y, z, op=op: te.cast(ir.unary(op, x), "uint8") for op in ("isnan", "isinf")}
     if kind != "bool":
         found["fma"] = ir.fma
-    found |= {f"to {to}": lambda x, y, z, to=to: te.cast(x, to) for to in NATIVE if to != of}
-    same = [to for to in NATIVE if dtype(to).bytes == dtype(of).bytes and to != of]
+    found |= {f"to {to}": lambda x, y, z, to=to: te.cast(x, to) for to in types if to != of}
+    same = [to for to in types if dtype(to).bytes == dtype(of).bytes and to != of]
     found |= {f"as {to}": lambda x, y, z, to=to: ir.bitcast(x, to) for to in same if "bool" not in (to, of)}
     found["select"] = lambda x, y, z: ir.select(ir.binary("lt", x, y), y, z)
     return found
 
 
-def check_arithmetic(check: Check, lanes: int) -> None:
-    """Operators and conversions are bit-exact."""
+def check_arithmetic(check: Check, lanes: int, types: Sequence[str] = NATIVE) -> None:
+    """Operators on `types`, and conversions between them, are bit-exact."""
     programs, arrays = [], []
-    for of in NATIVE:
-        programs.append(kernel(of, operations(of), of, 3, lanes))
+    for of in types:
+        programs.append(kernel(of, operations(of, types), of, 3, lanes))
         # The order of -0 and 0 is undefined.
         first = elements(of, 1)
         first = np.where(first == 0, first.dtype.type(1), first) if dtype(of).is_float else first

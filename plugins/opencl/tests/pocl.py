@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.threads.arithmetic import NATIVE
 from tests.threads.printed import SCOPES, Printed, check_printed
 
 from inlaid.codegen.threads.kernel import thread_source
@@ -24,6 +25,11 @@ def device():
         return next(found for platform in cl.get_platforms() for found in platform.get_devices())
     except (cl.LogicError, StopIteration):
         pytest.skip("there is no OpenCL device: pip install pocl-binary-distribution")
+
+
+def native_types() -> list[str]:
+    """The element types of registers of the first device, which may lack float64."""
+    return [name for name in NATIVE if name != "float64" or device().double_fp_config]
 
 
 class Compiled:

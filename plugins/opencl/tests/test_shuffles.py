@@ -1,4 +1,4 @@
-"""Reductions by shuffles, as OpenCL C: on a device without them, which exchanges values in local memory instead."""
+"""Reductions by shuffles: on the subgroups of a device, and emulated in local memory for devices without subgroups."""
 
 import re
 
@@ -7,14 +7,18 @@ import pytest
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offer_of
 
-from inlaid import arith
+import inlaid
+from inlaid import arith, ops
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import interp
+from inlaid.types import TensorType
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
+from inlaid_opencl.subgroups import shuffled_lanes
 
 from .pocl import Compiled
 from .row_kernels import CASES, KERNELS, LANES, M, N, row_programs
@@ -66,3 +70,19 @@ def test_barriers_between_subgroups_alone(team, barriers):
     assert text.text.count("barrier(") == barriers and ("__local" in text.text) == (barriers > 0)
     needs = needs_of(region.kernels, thread_source([text], DIALECT))
     assert "cl_khr_subgroup_shuffle" in needs and f"shuffled-lanes={LANES}" in needs
+
+
+@pytest.mark.parametrize("shape", [(7, 130), (1, 4096), (300, 64), (3, 17)])
+def test_subgroups_of_a_device(device, shape):
+    lanes = shuffled_lanes(device.device)
+    if not lanes:
+        pytest.skip(f"{device.name} lists no subgroups with shuffles")
+    x = graph.var("x", TensorType(shape, "float32"))
+    results = (ops.reduce_max(x, axes=(1,), keepdims=False), ops.reduce_sum(ops.round(x), axes=(1,), keepdims=True))
+    module = graph.Module({"main": graph.function((x,), graph.tuple_([*results, ops.argmax(x, axis=1)]))})
+    executable = inlaid.compile(module, targets=[f"opencl:kind=gpu,subgroup={lanes}"], cache=False)
+    values = np.random.default_rng(0).uniform(-9, 9, shape).astype(np.float32)
+    largest, total, place = executable.run({"x": values}).values()
+    np.testing.assert_array_equal(largest, values.max(1))
+    np.testing.assert_array_equal(total, np.rint(values).sum(1, keepdims=True))
+    np.testing.assert_array_equal(place.reshape(-1), values.argmax(1))
