@@ -127,7 +127,7 @@ def page() -> str:
 # OpenCL drivers
 
 The [conformance suite](conformance.md) of target `opencl` on drivers that run on a CPU: PoCL, Intel's CPU runtime, and rusticl on
-llvmpipe, which has no `float64`. `kind` is the option of the target. `make opencl-drivers` runs the suite again and writes this page;
+llvmpipe, which has no `float64`. `kind` is the option of the target. `make opencl-drivers` runs the suite and writes this page;
 `make opencl-drivers ONLY="models runtime"` runs a part of the cases. The tests run a sample on each of these drivers that is
 installed, and kernels on Oclgrind, which reports data races and accesses out of bounds.
 
