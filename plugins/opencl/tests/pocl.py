@@ -11,20 +11,22 @@ from tests.threads.arithmetic import NATIVE
 from tests.threads.printed import SCOPES, Printed, check_printed
 
 from inlaid.codegen.threads.kernel import thread_source
+from inlaid.errors import TargetError
 from inlaid.tensor import ir
 from inlaid.tensor.region import RegionProgram
 from inlaid.types import MemoryScope
 from inlaid_opencl.dialect import DIALECT
+from inlaid_opencl.platforms import find_device
 
 cl = pytest.importorskip("pyopencl", reason="needs pyopencl: pip install pyopencl")
 
 
 def device():
-    """The first OpenCL device."""
+    """The first OpenCL device. Skips the test where there is none."""
     try:
-        return next(found for platform in cl.get_platforms() for found in platform.get_devices())
-    except (cl.LogicError, StopIteration):
-        pytest.skip("there is no OpenCL device: pip install pocl-binary-distribution")
+        return find_device(0).device
+    except TargetError as error:
+        pytest.skip(f"{error.message}: pip install pocl-binary-distribution")
 
 
 def native_types() -> list[str]:
