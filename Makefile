@@ -32,7 +32,7 @@ SEED := 0
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast fuzz check lint format types contracts docs conformance bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta random-models peers clean
+.PHONY: help demo test test-avx2 test-fast fuzz check lint format types contracts docs conformance bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -135,6 +135,10 @@ bench-gpu: $(DEVELOPING) ## time the cuda target against PyTorch and Triton on a
 
 bench-vta: $(DEVELOPING) ## count cycles of ResNet-18 on the timing simulator of VTA; writes docs/benchmarks-vta.md
 	$(BIN)/python benchmarks/vta.py --write docs/benchmarks-vta.md
+
+opencl-drivers: $(DEVELOPING) ## run the conformance suite on PoCL, Intel's CPU runtime (installs 0.8 GB) and rusticl, an hour; DRIVERS, KINDS, ONLY=prefixes; writes docs/opencl-drivers.md
+	$(BIN)/python benchmarks/opencl_drivers.py --install $(if $(DRIVERS),--drivers $(DRIVERS)) $(if $(KINDS),--kinds $(KINDS)) \
+		$(if $(ONLY),--only $(ONLY)) --write docs/opencl-drivers.md
 
 random-models: $(DEVELOPING) ## compare 1,000 random models with ONNX Runtime and the interpreter, about 25 minutes; COUNT, SEED, ONLY=number
 	$(BIN)/python benchmarks/random_models.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,8 +39,8 @@ def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs
     return finish(schedule.program)
 
 
-def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
-    """Operations on three values of a type."""
+def operations(of: str, types: Sequence[str] = NATIVE) -> dict[str, Callable[..., ir.Expr]]:
+    """Operations on three values of a type, and its conversions to `types`."""
     kind = dtype(of).kind.replace("uint", "int")
     one, two = OPERATIONS[kind]
     found: dict[str, Callable[..., ir.Expr]] = {op: lambda x, y, z, op=op: ir.unary(op, x) for op in one}
@@ -50,8 +50,8 @@ def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
         found |= {op: lambda x, y, z, op=op: te.cast(ir.unary(op, x), "uint8") for op in ("isnan", "isinf")}
     if kind != "bool":
         found["fma"] = ir.fma
-    found |= {f"to {to}": lambda x, y, z, to=to: te.cast(x, to) for to in NATIVE if to != of}
-    same = [to for to in NATIVE if dtype(to).bytes == dtype(of).bytes and to != of]
+    found |= {f"to {to}": lambda x, y, z, to=to: te.cast(x, to) for to in types if to != of}
+    same = [to for to in types if dtype(to).bytes == dtype(of).bytes and to != of]
     found |= {f"as {to}": lambda x, y, z, to=to: ir.bitcast(x, to) for to in same if "bool" not in (to, of)}
     found["select"] = lambda x, y, z: ir.select(ir.binary("lt", x, y), y, z)
     return found
@@ -62,11 +62,11 @@ def without_float64(program: ir.LoopProgram) -> ir.LoopProgram:
     return replace(program, annotations=(INTERMEDIATE_FLOAT64,))
 
 
-def check_arithmetic(check: Check, lanes: int, of_types: tuple[str, ...] = NATIVE, float64: bool = True) -> None:
-    """Operators and conversions are bit-exact, also if kernels compute no `float64`."""
+def check_arithmetic(check: Check, lanes: int, types: Sequence[str] = NATIVE, float64: bool = True) -> None:
+    """Operators on `types` are bit-exact, and so are conversions, to these types or, if kernels compute no `float64`, to all."""
     programs, arrays = [], []
-    for of in of_types:
-        program = kernel(of, operations(of), of, 3, lanes)
+    for of in types:
+        program = kernel(of, operations(of, types if float64 else NATIVE), of, 3, lanes)
         programs.append(program if float64 else without_float64(program))
         # The order of -0 and 0 is undefined.
         first = elements(of, 1)

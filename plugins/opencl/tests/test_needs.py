@@ -1,17 +1,12 @@
 """What code needs of a device."""
 
+import pyopencl as cl
 import pytest
 
-from inlaid_opencl.capabilities import shuffled_lanes
+from inlaid_opencl.capabilities import facts_of
 from inlaid_opencl.needs import missing, needs_of
-
-
-class Device:
-    name = "a GPU "
-    extensions = "cl_khr_fp16 cl_khr_subgroups"
-    double_fp_config = 0
-    max_work_group_size = 256
-    local_mem_size = 32 << 10
+from inlaid_opencl.options import SHUFFLE
+from inlaid_opencl.subgroups import VENDOR_SIZES, shuffle_standard, shuffled_lanes, subgroup_size
 
 
 @pytest.mark.parametrize(
@@ -29,55 +24,50 @@ def test_the_source_tells_extensions(source, needs):
     assert needs_of([], source) == needs
 
 
-@pytest.mark.parametrize(
-    ("requires", "reason"),
-    [
-        ((), None),
-        (("cl_khr_fp16", "work-items=256", "local-bytes=32768"), None),
-        (("cl_khr_fp64",), "the code needs 'cl_khr_fp64', a GPU lacks it"),
-        (("work-items=512",), "the code needs 512 work-items in a work-group, a GPU has 256"),
-        (("local-bytes=65536",), "the code needs 65536 bytes of local memory, a GPU has 32768"),
-        (("work-items",), "the code needs 'work-items', a GPU lacks it"),
-        (("work-items=-1",), "the code needs 'work-items=-1', a GPU lacks it"),
-        (("other",), "the code needs 'other', a GPU lacks it"),
-    ],
-)
-def test_what_a_device_lacks(requires, reason):
-    assert missing(requires, Device) == reason
+def test_what_a_device_lacks(device):
+    driver, name = device.device, device.device.name.strip()
+    group, local = driver.max_work_group_size, driver.local_mem_size
+    assert missing((), driver) is None
+    assert missing((f"work-items={group}", f"local-bytes={local}"), driver) is None
+    for requires, reason in (
+        (
+            ("cl_khr_byte_addressable_store", f"work-items={group + 1}"),
+            f"{group + 1} work-items in a work-group, {name} has {group}",
+        ),
+        ((f"local-bytes={local + 1}",), f"{local + 1} bytes of local memory, {name} has {local}"),
+        (("work-items",), f"'work-items', {name} lacks it"),
+        (("work-items=-1",), f"'work-items=-1', {name} lacks it"),
+        (("other",), f"'other', {name} lacks it"),
+    ):
+        assert missing(requires, driver) == f"the code needs {reason}"
+    lacks_float64 = None if driver.double_fp_config else f"the code needs 'cl_khr_fp64', {name} lacks it"
+    assert missing(("cl_khr_fp64",), driver) == lacks_float64
 
 
-def test_a_device_with_float64():
-    class Able(Device):
-        double_fp_config = 63
+def test_shuffles_need_subgroups(device):
+    """The extension alone does not tell which work-items are of one subgroup."""
+    driver, name = device.device, device.device.name.strip()
+    lanes = shuffled_lanes(driver)
+    assert bool(lanes) == (shuffle_standard(driver) != "" and subgroup_size(driver) > 1)
+    if lanes == 0:
+        assert missing((SHUFFLE,), driver) is None or SHUFFLE not in driver.extensions
+    else:
+        assert missing((SHUFFLE, f"shuffled-lanes={lanes}"), driver) is None
+    reason = f"the code needs {2 * lanes + 2} lanes per shuffle, {name} has {lanes}"
+    assert missing((f"shuffled-lanes={2 * lanes + 2}",), driver) == reason
 
-    assert missing(("cl_khr_fp64",), Able) is None
+
+@pytest.mark.parametrize("attribute", VENDOR_SIZES.values())
+def test_the_binding_has_the_attributes_of_vendors(attribute):
+    """No driver of these vendors has been tried."""
+    assert isinstance(getattr(cl.Device, attribute), property)
 
 
-@pytest.mark.parametrize(
-    ("more", "lanes"),
-    [
-        ({"warp_size_nv": 32}, 32),
-        ({"wavefront_width_amd": 64}, 64),
-        ({"sub_group_sizes_intel": [8, 16, 32]}, 8),
-        ({"warp_size_nv": 32, "opencl_c_version": "OpenCL C 1.2 "}, 0),
-        ({"warp_size_nv": 12}, 0),
-        ({}, 0),
-    ],
-)
-def test_shuffles_need_a_known_subgroup(more, lanes):
-    """The extension alone does not tell which threads are of one."""
-    names = {"warp_size_nv": "cl_nv_device_attribute_query", "wavefront_width_amd": "cl_amd_device_attribute_query"}
-    names["sub_group_sizes_intel"] = "cl_intel_required_subgroup_size"
-
-    class Able(Device):
-        extensions = " ".join(["cl_khr_subgroup_shuffle", *(name for key, name in names.items() if key in more)])
-        opencl_c_version = more.get("opencl_c_version", "OpenCL C 3.0 ")
-
-    for key in names.keys() & more.keys():
-        setattr(Able, key, more[key])
-    assert shuffled_lanes(Able) == lanes
-    reason = missing(("cl_khr_subgroup_shuffle", "shuffled-lanes=8"), Able)
-    wanted = f"the code needs 8 lanes per shuffle, a GPU has {lanes}"
-    assert reason == (None if lanes else wanted)
-    Able.extensions = Able.extensions.replace("cl_khr_subgroup_shuffle", "")
-    assert shuffled_lanes(Able) == 0
+def test_facts_of_a_device(device):
+    """As a GPU, within what its driver reports."""
+    driver = device.device
+    threads = facts_of(driver, "gpu").threads
+    assert threads.block.bit_count() == 1 and threads.block <= min(driver.max_work_group_size, *driver.max_work_item_sizes)
+    assert threads.shuffles == (shuffled_lanes(driver) > 1) and threads.subgroup <= threads.block
+    assert facts_of(driver, "gpu").shared <= driver.local_mem_size
+    assert facts_of(driver, "cpu").fp64 == bool(driver.double_fp_config)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyopencl as cl
 import pytest
@@ -39,9 +40,10 @@ class Platform:
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine with drivers of several vendors."""
+    """A machine with GPUs and accelerators, for which no driver can be installed here."""
     found = [
         Platform("PoCL", ("cpu", KIND.CPU)),
+        Platform("Simulator", ("all", KIND.CPU | KIND.GPU | KIND.ACCELERATOR)),
         Platform("Empty"),
         Platform("Vendor", ("accelerator", KIND.ACCELERATOR), ("first", KIND.GPU), ("second", KIND.GPU, LOCAL.GLOBAL)),
     ]
@@ -64,12 +66,13 @@ def test_devices_are_numbered_over_all_platforms(machine, registry):
         (1, "second", "embedded"),
         (2, "accelerator", "gpu"),
         (3, "cpu", "cpu"),
+        (4, "all", "cpu"),
     ]
     status = probe(registry)
     assert status.available
     assert "device 0: first (gpu, Vendor, driver 1.0); device 1: second (embedded, Vendor, driver 1.0)" in status.detail
-    with pytest.raises(TargetError, match="opencl device number must be 0 to 3, got 4; choose from device 0: first"):
-        platforms.find_device(4)
+    with pytest.raises(TargetError, match="opencl device number must be 0 to 4, got 5; choose from device 0: first"):
+        platforms.find_device(5)
 
 
 def test_a_number_that_no_device_has(device, registry):
@@ -147,34 +150,30 @@ def test_kinds():
         assert [scope.owner for scope in found.scopes] == ["block"] * (kind == "gpu")
 
 
-def gpu(**more):
-    base = {
-        "extensions": "cl_khr_fp16", "max_clock_frequency": 1000, "max_compute_units": 10, "local_mem_size": 48 << 10,
-        "double_fp_config": 0, "host_unified_memory": False, "max_work_group_size": 128,
-    }  # fmt: skip
-    return [Platform("Vendor", *[("gpu", KIND.GPU)])], {**base, **more}
+def test_the_size_of_subgroups():
+    able = capabilities(OpenCLOptions("gpu", 16)).threads
+    assert (able.subgroup, able.shuffles) == (16, True) and not capabilities(OpenCLOptions("gpu")).threads.shuffles
+    with pytest.raises(TargetError, match=r"option subgroup of target opencl must be 0, 2, .* or 128, got 12"):
+        OpenCLOptions("gpu", 12)
+    for kind in ("native", "cpu", "embedded"):
+        with pytest.raises(TargetError, match=f"needs kind gpu, got {kind}; opencl:kind=gpu,subgroup=8"):
+            OpenCLOptions(kind, 8)
 
 
-NVIDIA = "cl_khr_fp16 cl_nv_device_attribute_query"
-SHUFFLES = f"{NVIDIA} cl_khr_subgroup_shuffle"
+class SmallGPU:
+    """A GPU with little of everything, such as old embedded ones, of which no driver can be installed here."""
+
+    extensions, opencl_c_version, double_fp_config, host_unified_memory = "cl_khr_fp16", "OpenCL C 1.2 ", 0, False
+    max_clock_frequency, max_compute_units, max_work_item_sizes = 1000, 10, (100, 100, 64)
+    max_work_group_size, local_mem_size = 100, 4 << 10
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"extensions": NVIDIA, "warp_size_nv": 64},
-        {"extensions": SHUFFLES, "warp_size_nv": 64, "opencl_c_version": "OpenCL C 3.0 "},
-    ],
-)
-def test_native_is_what_device_0_tells(monkeypatch, more):
-    found, details = gpu(**more)
-    found[0].devices[0].__dict__.update(details)
-    monkeypatch.setattr(cl, "get_platforms", lambda: found)
-    facts._measured.cache_clear()
-    able = capabilities(OpenCLOptions())
-    facts._measured.cache_clear()
-    assert able.threads.block == 128
-    assert able.threads.subgroup == more.get("warp_size_nv", 32)
-    assert able.threads.shuffles == ("cl_khr_subgroup_shuffle" in more.get("extensions", ""))
-    assert able.scopes[0].capacity == 32 << 10 and "float64" not in able.dtypes and able.peak == 10 * 1e9 * 128
+def test_facts_are_within_the_limits_of_a_device():
+    able = facts.facts_of(SmallGPU, "gpu")
+    assert (able.threads.block, able.threads.subgroup, able.threads.shuffles) == (64, 32, False)
+    assert able.shared == 4 << 10 and not able.fp64 and able.peak == 10 * 1e9 * 128
+
+    class Narrow(SmallGPU):
+        max_work_item_sizes = (16, 16, 16)
+
+    assert facts.facts_of(Narrow, "gpu").threads == replace(able.threads, block=16, subgroup=16)

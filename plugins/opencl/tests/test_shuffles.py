@@ -1,4 +1,4 @@
-"""Reductions by shuffles, as OpenCL C: on a device without them, which exchanges values in local memory instead."""
+"""Reductions by shuffles: on the subgroups of a device, and emulated in local memory for devices without subgroups."""
 
 import re
 
@@ -7,19 +7,22 @@ import pytest
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offer_of
 
+import inlaid
 from inlaid import arith, ops
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import interp
+from inlaid.types import TensorType
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
+from inlaid_opencl.subgroups import shuffled_lanes
 
 from .pocl import Compiled
+from .row_kernels import CASES, KERNELS, LANES, M, N, row_programs
 
-LANES = 8
-N, M = arith.SizeVar("n", 1, 64), arith.SizeVar("m", 1, 512)
 EXCHANGED = """
 #define inlaid_shuffle(value, lane, width) ({ \\
     size_t own = get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * get_local_id(2)); \\
@@ -40,33 +43,9 @@ def emulated(source: str) -> str:
     return re.sub(r"(__kernel[^{]*\{)", r"\1\n    __local ulong exchanged[32];", source)
 
 
-CASES = {
-    "sum": lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False),
-    "max": lambda x: ops.reduce_max(x, axes=(1,), keepdims=True),
-    "argmax": lambda x: ops.argmax(x, axis=1),
-    "softmax": lambda x: ops.softmax(x, axis=1),
-    "whole": lambda x: ops.reduce_sum(x, axes=(0, 1), keepdims=False),
-}
-KERNELS = (
-    ("sum", (5, 100), "float32", LANES),
-    ("sum", (6, 64), "uint8", 32),
-    ("max", (9, 63), "int16", 2),
-    ("max", (N, 64), "float64", 32),
-    ("argmax", (N, M), "float32", 4),
-    ("softmax", (7, 130), "float16", 32),
-    ("softmax", (N, M), "float32", LANES),
-    ("whole", (8, 16), "int64", 32),
-)
-"""Operators, shapes, element types, and the threads that share a row."""
-
-
 def test_computes_the_same():
-    programs, arrays, sizes = [], [], {N: 6, M: 101}
-    for name, shape, dtype, team in KERNELS:
-        program = kernel(CASES[name], (shape, dtype))
-        _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=team, pieces=1)
-        programs.append((program, finish(offer.schedule(program), able=SHUFFLES)))
-        arrays.append(inputs_for(program, sizes)[0])
+    sizes, programs = {N: 6, M: 101}, list(row_programs())
+    arrays = [inputs_for(program, sizes)[0] for program, _ in programs]
     wanted = [interp.run(program, [array])[0] for (program, _), array in zip(programs, arrays, strict=True)]
     finished = [program for _, program in programs]
     shapes = [[arith.evaluate(arith.wrap(dim), sizes) for dim in program.inputs[0].shape] for program in finished]
@@ -91,3 +70,19 @@ def test_barriers_between_subgroups_alone(team, barriers):
     assert text.text.count("barrier(") == barriers and ("__local" in text.text) == (barriers > 0)
     needs = needs_of(region.kernels, thread_source([text], DIALECT))
     assert "cl_khr_subgroup_shuffle" in needs and f"shuffled-lanes={LANES}" in needs
+
+
+@pytest.mark.parametrize("shape", [(7, 130), (1, 4096), (300, 64), (3, 17)])
+def test_subgroups_of_a_device(device, shape):
+    lanes = shuffled_lanes(device.device)
+    if not lanes:
+        pytest.skip(f"{device.name} lists no subgroups with shuffles")
+    x = graph.var("x", TensorType(shape, "float32"))
+    results = (ops.reduce_max(x, axes=(1,), keepdims=False), ops.reduce_sum(ops.round(x), axes=(1,), keepdims=True))
+    module = graph.Module({"main": graph.function((x,), graph.tuple_([*results, ops.argmax(x, axis=1)]))})
+    executable = inlaid.compile(module, targets=[f"opencl:kind=gpu,subgroup={lanes}"], cache=False)
+    values = np.random.default_rng(0).uniform(-9, 9, shape).astype(np.float32)
+    largest, total, place = executable.run({"x": values}).values()
+    np.testing.assert_array_equal(largest, values.max(1))
+    np.testing.assert_array_equal(total, np.rint(values).sum(1, keepdims=True))
+    np.testing.assert_array_equal(place.reshape(-1), values.argmax(1))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.records import dataclass
+from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype
@@ -34,6 +34,14 @@ class Grid:
     resident: int
     scope: str = ""
     capacity: int = 0
+
+    def fitting(self, thread_bytes: int, block_bytes: int) -> Grid:
+        """Return the grid with the most threads per block, `block` halved as often as needed, for which scratch of `thread_bytes`
+        per thread and `block_bytes` per block fits shared memory; a grid with scratch in main memory if no two threads fit."""
+        block = self.block
+        while self.scope and block > 1 and block * thread_bytes + block_bytes > self.capacity:
+            block //= 2
+        return Grid(self.block, self.resident) if block == 1 else replace(self, block=block)
 
 
 @dataclass(frozen=True)

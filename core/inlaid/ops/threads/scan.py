@@ -20,6 +20,8 @@ PIECES = 16
 """Maximum number of elements per thread of a row that one block scans; longer rows are split over blocks."""
 FEW = 16
 """Maximum length of a row that one thread scans faster than a block."""
+ALIGNMENT = 16
+"""Bytes of shared memory that the alignment of a buffer may cost. An element takes no more."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Scan:
 
 def emit_scan(b: Builder, grid: Grid, scan: Scan) -> None:
     """Emit the scan, in the form that suits the number and length of rows."""
+    grid = grid.fitting(2 * scan.of.bytes, len(_memory(grid)) * ALIGNMENT)
     alone = arith.compare("<=", scan.extent, FEW)
     if scan.interleaved:
         alone = arith.logical_or(alone, arith.compare("<=", grid.resident, scan.rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.plugins.contract import Threads
+from inlaid.records import replace
 from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
 from inlaid.tensor import ir
@@ -29,6 +30,18 @@ def threads_of(context: KernelContext) -> Threads:
 def shared_scope(context: KernelContext) -> MemoryScope | None:
     """Return the memory scope that a block owns; None if the target declares no such scope."""
     return next((scope for scope in context.capabilities.scopes if scope.owner == SCOPE_OWNER), None)
+
+
+def within_shared(context: KernelContext, thread_bytes: int, buffers: int) -> KernelContext:
+    """Return the context with the most threads per block, the maximum halved as often as needed, for which shared memory has
+    `thread_bytes` bytes per thread, and room to align `buffers` buffers. Returns the context unchanged without shared memory."""
+    threads, scope = threads_of(context), shared_scope(context)
+    if scope is None:
+        return context
+    block = threads.block
+    while block > 1 and block * thread_bytes + buffers * scope.alignment > scope.capacity:
+        block //= 2
+    return replace(context, capabilities=replace(context.capabilities, threads=replace(threads, block=block)))
 
 
 def exchanging(context: KernelContext) -> int:

@@ -16,7 +16,7 @@ from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Tra
 from inlaid.schedules.shape import axis_loops, blocks_of, is_static, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
 from inlaid.schedules.threads.elementwise import lanes_of
-from inlaid.schedules.threads.grid import BLOCKS, bind_flat, exchanging, expected, shared_scope, threads_of
+from inlaid.schedules.threads.grid import BLOCKS, bind_flat, exchanging, expected, shared_scope, threads_of, within_shared
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
@@ -59,6 +59,7 @@ class ThreadRowsRule:
             kernel = _kernel(s)
             if kernel is None:
                 return None
+            context = within_shared(context, _thread_bytes(s, kernel), len(kernel.scalars) + 2)
             row, column = _extents(s, kernel)
             team = context.decide("team", _teams(context), _team(context, row, column, kernel.along))
             pieces = _pieces(s, kernel, team.number, context)
@@ -123,6 +124,13 @@ def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
                 length *= expected(item.extent) if item.kind is ir.IterKind.REDUCTION else 1
             columns = max(columns, length)
     return rows, columns
+
+
+def _thread_bytes(s: Schedule, kernel: _Kernel) -> int:
+    """Return an upper bound of the bytes of shared memory per thread: two levels of partial results, a fourth of the first in the
+    second, and the values of the rows of a block, which are at most half of its threads."""
+    widest = max(region.buffer.dtype.bytes for block in blocks_of(s.program) for region in block.writes)
+    return widest * (2 + -(-len(kernel.scalars) // 2))
 
 
 def _teams(context: KernelContext) -> list[int]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from inlaid.errors import TargetError
 from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
 from inlaid.types import DTYPES
-from inlaid_opencl.options import NATIVE, SHUFFLE, SHUFFLE_STANDARD, OpenCLOptions
+from inlaid_opencl.options import NATIVE, OpenCLOptions
 from inlaid_opencl.platforms import find_device
+from inlaid_opencl.subgroups import shuffled_lanes, subgroup_size
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -45,12 +46,6 @@ ASSUMED = {
 }
 """Assumed facts by kind of device: rounded figures of common devices."""
 
-_WIDTHS = {
-    "cl_nv_device_attribute_query": "warp_size_nv",
-    "cl_amd_device_attribute_query": "wavefront_width_amd",
-    "cl_intel_required_subgroup_size": "sub_group_sizes_intel",
-}
-"""Name of the device attribute with the subgroup size, keyed by the extension that defines it."""
 _WIDEST = 256
 """Maximum vector width in bits. PoCL may report 512 bits but compile for a processor with 256."""
 _LANES = {"cpu": 4, "gpu": 128, "embedded": 32}
@@ -60,10 +55,13 @@ _BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
 
 
 def facts(options: OpenCLOptions) -> Facts:
-    """Return the facts of the kind in the options. `native`: the facts of device 0, or of kind `gpu` if this machine has no
-    device."""
+    """Return the facts of the kind in the options, with the option `subgroup`. `native`: the facts of device 0, or of kind `gpu` if
+    this machine has no device."""
     if options.kind != NATIVE:
-        return ASSUMED[options.kind]
+        assumed = ASSUMED[options.kind]
+        if not options.subgroup:
+            return assumed
+        return replace(assumed, threads=replace(assumed.threads, subgroup=options.subgroup, shuffles=True))
     try:
         return _measured()
     except TargetError:
@@ -72,8 +70,12 @@ def facts(options: OpenCLOptions) -> Facts:
 
 @functools.cache
 def _measured() -> Facts:
-    found = find_device(0)
-    device, kind = found.device, found.kind
+    device = find_device(0)
+    return facts_of(device.device, device.kind)
+
+
+def facts_of(device: cl.Device, kind: str) -> Facts:
+    """Return the facts of a device as one of a kind: the figures of the kind within the limits that the driver reports."""
     assumed = ASSUMED[kind]
     clock = max(device.max_clock_frequency, 500) * 1e6
     units = device.max_compute_units
@@ -91,32 +93,17 @@ def _measured() -> Facts:
 
 
 def _threads(device: cl.Device, assumed: Threads) -> Threads:
-    """Return the thread capabilities of a GPU."""
+    """Return the thread capabilities of a GPU. The block is a power of two, and may have all of its threads along any axis."""
+    block = min(assumed.block, device.max_work_group_size, *device.max_work_item_sizes)
+    block = 1 << (max(int(block), 1).bit_length() - 1)
     lanes = shuffled_lanes(device)
     return replace(
         assumed,
-        block=min(assumed.block, device.max_work_group_size),
-        subgroup=lanes or _subgroup(device) or assumed.subgroup,
-        shuffles=lanes > 0,
+        block=block,
+        subgroup=min(lanes or subgroup_size(device) or assumed.subgroup, block),
+        shuffles=1 < lanes <= block,
         resident=device.max_compute_units * (1 << 10),
     )
-
-
-def _subgroup(device: cl.Device) -> int:
-    """Return the smallest subgroup size that the driver may choose; 0 if no vendor extension reports it."""
-    found = next((name for extension, name in _WIDTHS.items() if extension in device.extensions.split()), None)
-    if found is None:
-        return 0
-    width = getattr(device, found)
-    return min(map(int, width), default=0) if isinstance(width, (list, tuple)) else int(width)
-
-
-def shuffled_lanes(device: cl.Device) -> int:
-    """Return the number of lanes that shuffles exchange. It is a power of two and divides every subgroup size that the driver may
-    choose. It is 0 if the subgroup size is unknown or the device has no shuffles."""
-    width = _subgroup(device)
-    able = SHUFFLE in device.extensions.split() and device.opencl_c_version.startswith(f"OpenCL C {SHUFFLE_STANDARD}")
-    return width if able and width > 1 and width.bit_count() == 1 else 0
 
 
 def capabilities(options: OpenCLOptions) -> Capabilities:

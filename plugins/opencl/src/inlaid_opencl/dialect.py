@@ -45,6 +45,7 @@ _PRELUDE = f"""\
 #define UINT64_C(number) number##UL
 #if defined(INLAID_CPU) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
 #define inlaid_fma(a, b, c) ((a) * (b) + (c)) // contracted to the instruction
+#define fma(a, b, c) inlaid_fma(a, b, c)
 #else
 #define inlaid_fma(a, b, c) fma(a, b, c)
 #endif
@@ -59,24 +60,26 @@ _PRELUDE = f"""\
 #define sqrtf(a) sqrt(a)
 #define fabsf(a) fabs(a)
 #endif
-#define fma(a, b, c) inlaid_fma(a, b, c)
 #define fmaf(a, b, c) inlaid_fma(a, b, c)
 #define fmodf(a, b) fmod(a, b)
 """
 
 
 def _rounding(name: str, builtin: str) -> str:
-    """Define a rounding function that calls Clang's builtin if available, else OpenCL's function."""
+    """Define a rounding function that calls Clang's builtin if available, else OpenCL's function.
+
+    The name of OpenCL's function is redefined only for the builtin: a macro is not expanded inside its own expansion, so that
+    `inlaid_floor` calls an undefined function if `floor` is a macro that calls `inlaid_floor`."""
     return f"""\
 #if defined(INLAID_CPU) && defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_{builtin})
 #define inlaid_{name}(a) __builtin_elementwise_{builtin}(a)
+#define {name}(a) inlaid_{name}(a)
 #endif
 #endif
 #ifndef inlaid_{name}
 #define inlaid_{name}(a) {name}(a)
 #endif
-#define {name}(a) inlaid_{name}(a)
 #define {name}f(a) inlaid_{name}(a)
 """
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid import arith
-from inlaid_opencl.capabilities import SHARED, shuffled_lanes
+from inlaid_opencl.capabilities import SHARED
+from inlaid_opencl.subgroups import shuffled_lanes
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -63,8 +63,10 @@ def find_devices() -> tuple[Found, ...]:
         raise TargetError(f"PoCL needs the linker {LINKER}, found none in PATH", remedy="install Debian's binutils")
     if not found:
         raise TargetError("expected an OpenCL device, found none on this machine", remedy=DRIVER)
-    order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
-    found.sort(key=lambda device: next((place for place, kind in enumerate(order) if device.type & kind), len(order)))
+    # A simulator may claim all types: it runs on the CPU.
+    order = (cl.device_type.CPU, cl.device_type.GPU, cl.device_type.ACCELERATOR)
+    places = (2, 0, 1)
+    found.sort(key=lambda device: next((place for place, kind in zip(places, order, strict=True) if device.type & kind), 3))
     return tuple(Found(number, _kind(device), device) for number, device in enumerate(found))
 
 

@@ -10,18 +10,18 @@ from pyopencl import _cl
 from inlaid.cache import Store, caches, digest
 from inlaid.errors import CompileError
 from inlaid_opencl.device import OpenCLDevice
-from inlaid_opencl.options import SHUFFLE, SHUFFLE_STANDARD
+from inlaid_opencl.options import SHUFFLE
+from inlaid_opencl.subgroups import shuffle_standard
 
-OPTIONS = "-cl-std=CL1.2 -w"
-_SUBGROUPS = f"-cl-std=CL{SHUFFLE_STANDARD} -w"
-"""Build options for sources with shuffles."""
+_STANDARD = "1.2"
+"""Version of OpenCL C of sources without shuffles."""
 _EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
 """Build option for exact division. It is used if the device supports it; else division is accurate only to 2.5 ulp."""
 _LINES = 12
 """Maximum lines of a build log in an error."""
-CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA"})
+CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA", "rusticl"})
 """Names of platforms whose drivers cache builds. Their binaries are not cached here: PoCL recompiles each kernel to return a
-binary, which takes 0.4 s instead of 0.04 s for a build."""
+binary, which takes 0.4 s instead of 0.04 s for a build, and rusticl 22.3 aborts the process if a binary is damaged."""
 
 
 def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = None) -> _cl._Program:
@@ -53,7 +53,8 @@ def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = 
 
 
 def _options(device: OpenCLDevice, source: str) -> str:
-    options = _SUBGROUPS if SHUFFLE in source else OPTIONS
+    standard = shuffle_standard(device.device) if SHUFFLE in source else ""
+    options = f"-cl-std=CL{standard or _STANDARD} -w"
     exact = device.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
     return f"{options} {_EXACT}" if exact else options
 
