@@ -117,7 +117,8 @@ def page() -> str:
             counts = {outcome: sum(level[outcome] for level in report["levels"]) for outcome in ("passed", "failed", "skipped")}
             device = report["device"]["detail"].partition(": ")[2]
             measured = date.fromtimestamp(path.stat().st_mtime).isoformat()
-            cases = "all" if report["complete"] else "a part"
+            levels = [level["level"] for level in report["levels"] if level["passed"] + level["failed"]]
+            cases = "all" if report["complete"] else f"a part of {', '.join(levels)}"
             numbers = " | ".join(str(counts[outcome]) for outcome in ("passed", "failed", "skipped"))
             rows.append(f"| {driver.title} | {device} | `{kind}` | {cases} | {numbers} | {measured} |")
             failed = [item for item in report["results"] if item["outcome"] == "failed"]
