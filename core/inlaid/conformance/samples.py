@@ -20,6 +20,7 @@ from inlaid.conformance.levels import composites
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import of_composite, of_operator
+from inlaid.driver.build import ALONE
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -123,6 +124,11 @@ def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(found)
+
+
+def artifact_of(tested: TargetUnderTest, sample: Sample) -> Artifact:
+    """Compile a sample, and return the artifact of its region, without those of conversions at its borders."""
+    return next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
 
 
 def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:

@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import mmap
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,17 +18,14 @@ from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.samples import Array, Run, Sample
+from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
-from inlaid.driver.build import ALONE
 from inlaid.errors import InlaidError, InputError, KernelFault
-from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.partitioning.borders import decode, encode, stored_function
-from inlaid.plugins import Border, Kernel, RuntimeModule
+from inlaid.plugins import Kernel, RuntimeModule
 from inlaid.runtime.arrays import address, aligned_empty
 from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType, TupleType, Type, from_numpy
 
 GUARD = 4096
 """Number of guard bytes on either side of a buffer, which must stay unchanged."""
@@ -132,62 +129,36 @@ def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
     """Check that a kernel writes all of its outputs, and nothing outside of outputs and workspace, for any initial contents."""
     tried = False
     for sample in samples.claimed(tested):
-        artifact = next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
+        artifact = samples.artifact_of(tested, sample)
         if artifact.signature.dims:
             continue
         kernel = tested.registry.runtime(tested.target).load(artifact, artifact.constants).kernel
         if kernel is None:
             continue
         tried = True
-        _invoke_guarded(tested, sample, artifact, kernel)
+        _invoke_guarded(sample, StoredForm(tested, sample), artifact, kernel)
     if not tried:
         raise Skipped("no kernel of static sizes takes its caller's buffers")
 
 
-def _invoke_guarded(tested: TargetUnderTest, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
-    region = tested.region(ALONE, sample.composed)
-    given = sample.inputs if region.borders is None else _stored(sample.inputs, region.borders.inputs)
-    inputs = [_Guarded(value.nbytes) for value in given]
-    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, given, strict=True)]
-    for array, value in zip(arrays, given, strict=True):
+def _invoke_guarded(sample: Sample, stored: StoredForm, artifact: Artifact, kernel: Kernel) -> None:
+    inputs = [_Guarded(value.nbytes) for value in stored.inputs]
+    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, stored.inputs, strict=True)]
+    for array, value in zip(arrays, stored.inputs, strict=True):
         array[...] = value
-    inside = region.function if region.borders is None else stored_function(region.function, region.borders)
-    assert isinstance(inside.body.type, TupleType)
-    parts = [part for part in inside.body.type.fields if isinstance(part, TensorType)]
-    shapes = [tuple(int(dim) for dim in part.shape if isinstance(dim, int)) for part in parts]
-    sizes = [int(np.prod(shape)) * part.dtype.numpy.itemsize for part, shape in zip(parts, shapes, strict=True)]
-    outputs = [_Guarded(size) for size in sizes]
+    outputs = [_Guarded(type_.bytes) for type_ in stored.outputs]
     workspace = _Guarded(int(arith.evaluate(artifact.workspace.get("", 0), {})))
-    results = [guarded.view(shape, part.dtype.numpy) for guarded, part, shape in zip(outputs, parts, shapes, strict=True)]
+    results = [guarded.view(type_.shape, type_.dtype) for guarded, type_ in zip(outputs, stored.outputs, strict=True)]
     kernel.invoke(arrays, results, workspace.view((workspace.size,), np.dtype(np.uint8)), np.zeros(0, np.int64))
     for what, every in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
         if not all(guarded.intact for guarded in every):
             raise Failed(f"the kernel of {sample.name} writes outside of {what}")
-    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, given, strict=True)):
+    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, stored.inputs, strict=True)):
         raise Failed(f"the kernel of {sample.name} writes to an input")
-    type_ = sample.function.body.type
-    if region.borders is not None:
-        results = _read(results, type_, region.borders.outputs)
-    wanted = evaluate(sample.function, sample.inputs)
     try:
-        compare(type_, wanted, results, sample.allowed)
+        stored.check(results)
     except Failed as error:
         raise Failed(f"the kernel of {sample.name}, on buffers that are not zeroed: {error}") from None
-
-
-def _stored(values: Sequence[Array], borders: Sequence[Border]) -> list[Array]:
-    """Convert arrays to their stored form at borders."""
-    params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(values)]
-    encoded = [encode(param, border) for param, border in zip(params, borders, strict=True)]
-    return list(evaluate(ir.function(params, ir.tuple_(encoded)), values))
-
-
-def _read(stored: Sequence[Array], type_: Type, borders: Sequence[Border]) -> list[Array]:
-    """Convert arrays from their stored form at borders to the parts of a value."""
-    params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(stored)]
-    parts = type_.fields if isinstance(type_, TupleType) else (type_,)
-    decoded = [decode(param, part, border) for param, part, border in zip(params, parts, borders, strict=True)]
-    return list(evaluate(ir.function(params, ir.tuple_(decoded)), stored))
 
 
 class _Guarded:
