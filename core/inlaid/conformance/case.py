@@ -26,6 +26,10 @@ class Skipped(Exception):
     """Raised if a check does not apply to the target."""
 
 
+class Undefined(Exception):
+    """Raised if the reference has no result for an example, because a value of its data is out of range, such as an index."""
+
+
 class NotClaimed(Skipped):
     """Raised if the target does not accept the operator or feature that a check covers."""
 

@@ -21,7 +21,7 @@ from inlaid import ops
 from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.values import Array, Mix, random_array
-from inlaid.errors import InlaidError
+from inlaid.errors import InlaidError, KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -298,7 +298,10 @@ class _Attempt:
         *_, last = exprs
         if not isinstance(factor, ir.Constant) or not isinstance(last, ir.Constant):
             return exprs
-        sums = np.asarray(evaluate(ir.function(tuple(self.params), total), self.inputs))
+        try:
+            sums = np.asarray(evaluate(ir.function(tuple(self.params), total), self.inputs))
+        except KernelFault:
+            return exprs
         most = float(np.abs(sums.astype(np.float64)).max(initial=0))
         fits = not factor.data.ndim or sums.shape[axis : axis + 1] == factor.data.shape
         if not most or not fits:
@@ -367,7 +370,7 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
     if operator is ops.clip:
         return exprs, {**attrs, "minimum": float(low), "maximum": float(high)}
     bound = exprs[1]
-    if not isinstance(bound, ir.Constant) or bound.data.size != 1:
+    if not isinstance(bound, ir.Constant) or bound.data.size != 1 or from_numpy(bound.data.dtype) != data.dtype:
         return exprs, attrs
     value = np.full_like(bound.data, low if operator is ops.maximum else high)
     return [exprs[0], ir.constant(value)], attrs

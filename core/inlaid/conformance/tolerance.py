@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.conformance.case import Failed
+from inlaid.conformance.case import Failed, Undefined
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import flat
+from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins import Tolerance
@@ -65,8 +66,11 @@ def hold(
 ) -> None:
     """Compare the target's results of a function with the reference. `what` describes the function in messages; `composed` is the
     function as in a region, with composites wrapped; None lets `load` wrap them. Equal functions share an executable. Raises
-    `Failed`."""
-    wanted = evaluate(function, inputs)
+    `Failed`, and `Undefined` if the reference has no result."""
+    try:
+        wanted = evaluate(function, inputs)
+    except KernelFault as error:
+        raise Undefined(f"the reference cannot run {what}: {error}") from error
     try:
         executable = tested.load_once(function if composed is None else composed)
         names = [spec.name for spec in executable.inputs]

@@ -282,9 +282,9 @@ def matmul() -> Pattern:
 
 
 def quantised_mean() -> Pattern:
-    """Match a quantised mean: the "sum" over axes of integers "x" minus an optional constant "centre", requantised per tensor to
-    "y", with optional clamps "least" and "greatest"."""
-    wide = is_op("cast")(wildcard().named("x"))
+    """Match a quantised mean: the "sum" in int32 or int64 over axes of integers "x" minus an optional constant "centre",
+    requantised per tensor to "y", with optional clamps "least" and "greatest"."""
+    wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named("centre")))
     return _requantised(is_op("reduce_sum")(centred).named("sum"), _one_in_all)
 

@@ -98,6 +98,17 @@ def test_the_sum_of_a_mean_is_centred_by_its_bias(centre):
     assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([-63 * centre], [0.5])
 
 
+@pytest.mark.parametrize(("dtype", "matches"), [("int32", True), ("uint8", False), ("int16", False)])
+def test_a_mean_sums_in_a_wide_type(dtype, matches):
+    x = ir.var("x", TensorType((1, 4, 40, 40), "int8"))
+    wide = ops.sub(ops.cast(x, dtype=dtype), scalar(3, dtype))
+    total = ops.shift_right(ops.reduce_sum(wide, axes=(2, 3), keepdims=True), scalar(4, dtype))
+    found = match(quantised_mean(), ops.cast(ops.clip(total, minimum=-128, maximum=127), dtype="int8"))
+    assert (found is not None) == matches
+    if found is not None:
+        assert decode_layer(found.captures).bias.tolist() == [-3 * 1600 - 8]
+
+
 def test_scales_by_another_axis_than_channels():
     assert match(quantised_conv(), stored(conv(X), [0.5] * 5, axis=3)) is None
     assert match(quantised_conv(), stored(conv(X), [0.5] * 4, axis=1)) is not None

@@ -185,8 +185,10 @@ class Choices:
         return self.array(shape, of, max(least, -128), min(greatest, 255))
 
     def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
-        """Draw indices into an axis, including negative indices. Draws no indices for an empty axis."""
-        return np.random.default_rng(self.seed() + self._count()).integers(-extent, extent, tuple(shape)).astype(of)
+        """Draw indices into an axis, including negative indices. Raises `Unfit` for indices into an empty axis."""
+        if not extent and 0 not in shape:
+            raise Unfit
+        return np.random.default_rng(self.seed() + self._count()).integers(-extent, max(extent, 1), tuple(shape)).astype(of)
 
     def _count(self) -> int:
         self._asked += 1

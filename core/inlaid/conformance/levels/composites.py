@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from inlaid.conformance.case import Case, Failed
+from inlaid.conformance.case import Case, Failed, Undefined
 from inlaid.conformance.corpus import COMMON, entry_of
 from inlaid.conformance.coverage import Explorer, Values, Vector, selected
 from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
@@ -144,8 +144,12 @@ class Search:
             if match(self.pattern, function.body) is None:
                 continue
             for mix in MIXES:
-                if not self._accepts(drawn(function, mix)):
-                    raise Failed(f"a declared example is rejected: {self.reasons.most_common(1)[0][0]}")
+                made = drawn(function, mix)
+                claim = self.tested.claim(made.function, self.rule)
+                if isinstance(claim, Reject):
+                    raise Failed(f"a declared example is rejected: {claim.reason}")
+                if not self._accepts(made) and mix == "plain":
+                    raise Failed(f"{self.reasons.most_common(1)[0][0]}; make indices and sizes of the declared example constants")
             for variant in every:
                 if match(variant.pattern, function.body) is not None:
                     self.exercised |= variant.branches
@@ -231,13 +235,18 @@ class Search:
         return True
 
     def _accepts(self, made: Made) -> bool:
-        """Test whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
+        """Test whether the rule accepts an example, which must then agree with the reference. Raises
+        `Failed`. An example without a defined result does not count."""
         claim = self.tested.claim(made.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
             return False
         allowed = partial(of_composite, self.tested, self.rule.name, _exact(made.function))
-        hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        try:
+            hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        except Undefined as error:
+            self.reasons[str(error)] += 1
+            return False
         self.accepted += 1
         return True
 
