@@ -400,7 +400,10 @@ def _by_channel(call: Expr, axis: int) -> bool:
     """Test whether the constant operands of a call have one element, or one per index of an axis of the result. The call's
     attribute `axis` or broadcasting selects this axis."""
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
-    rank, count = call.type.rank, call.type.shape[axis]
+    rank = call.type.rank
+    if not -rank <= axis < rank:
+        return False
+    count = call.type.shape[axis]
     wanted: list[Dim] = [1] * rank
     wanted[axis] = count
     for constant in (arg.data for arg in call.args if isinstance(arg, Constant)):

@@ -69,6 +69,21 @@ class Quantisation:
 
 
 @dataclass(frozen=True)
+class Tiles:
+    """Tiles in which a target multiplies, at least 1 each. The conformance suite draws sizes that need several tiles, and a part of
+    one.
+
+    rows: rows of a matrix product, or pixels of a convolution. inputs: terms of a sum, or input channels. outputs: columns, or
+    output channels. scratch: bytes of on-chip memory for the operands of one step; 0 if the target has none.
+    """
+
+    rows: int = 32
+    inputs: int = 32
+    outputs: int = 32
+    scratch: int = 0
+
+
+@dataclass(frozen=True)
 class Link:
     """Link between host memory and a target's memory: latency in seconds, bandwidth in bytes/s. The default suits a target that
     works in host memory: its only cost is the time to start a region."""
@@ -153,7 +168,7 @@ class Capabilities:
     None if the caller owns a region's inputs and outputs, and memory is ample. stack_bytes: largest buffer on the stack of a
     kernel's calling thread. thread_stack_bytes: largest buffer on the stack of a parallel loop's thread. standalone: no host
     fallback: a model that the listed targets cannot run completely is refused. device_memory: regions work in device memory, and
-    the runtime module has a `Device`.
+    the runtime module has a `Device`. tiles: sizes in which the target multiplies, for examples of the conformance suite.
     """
 
     dtypes: tuple[str, ...]
@@ -179,6 +194,7 @@ class Capabilities:
     thread_stack_bytes: int = 1 << 16
     standalone: bool = False
     device_memory: bool = False
+    tiles: Tiles = Tiles()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_op, match, wildcard
-from inlaid.ops.composites import Window, decode_layer, quantised_conv, quantised_matmul, quantised_mean, window
+from inlaid.ops.composites import Window, biased, decode_layer, matmul, quantised_conv, quantised_matmul, quantised_mean, window
 from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
@@ -107,6 +107,14 @@ def test_a_mean_sums_in_a_wide_type(dtype, matches):
     assert (found is not None) == matches
     if found is not None:
         assert decode_layer(found.captures).bias.tolist() == [-3 * 1600 - 8]
+
+
+def test_a_bias_along_an_axis_that_a_product_lacks_does_not_match():
+    row = ir.var("x", TensorType((2,), "int8"))
+    product = ops.matmul(row, ir.constant(np.ones((2, 3), np.int8)), out_dtype="int32")
+    total = ops.add(product, scalar([7, 8, 9], "int32"))
+    assert match(biased(matmul(), 1), total) is None
+    assert match(biased(matmul(), -1), total) is not None
 
 
 def test_scales_by_another_axis_than_channels():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import gc
 import mmap
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -37,6 +39,12 @@ LOADS = 100
 WARM_UP = 10
 """Divisor of the number of measured runs and loads; the quotient is the number of warm-up runs, which fill caches and free
 lists."""
+DROPS = 3
+"""Number of times that each sample is loaded, run and dropped."""
+PATIENCE = 2.0
+"""Seconds in which a thread has to end."""
+AGAIN = 3
+"""Number of runs of an executable that have to give equal bits."""
 GROWTH = 8 << 20
 """Allowed growth in bytes of a process that repeats the same loads and runs."""
 
@@ -61,7 +69,7 @@ def gives_the_same_again(tested: TargetUnderTest) -> None:
     """Check that the same executable, inputs and number of threads give the same bits."""
     for run in samples.runs(tested):
         executable = run.load()
-        if _bits(executable.run(run.inputs)) != _bits(executable.run(run.inputs)):
+        if len({tuple(_bits(executable.run(run.inputs))) for _ in range(AGAIN)}) > 1:
             raise Failed(f"{run.name} gives different bits when run again")
 
 
@@ -82,6 +90,17 @@ def gives_new_results(tested: TargetUnderTest) -> None:
         for name, value in first.items():
             if any(np.may_share_memory(value, other) for other in (*inputs.values(), *second.values())):
                 raise Failed(f"result {name} of {run.name} shares memory with an input or another result")
+
+
+def runs_interleaved(tested: TargetUnderTest) -> None:
+    """Check that two executables that run in turn, of equal shapes and with different constants, do not affect each other."""
+    for run in samples.runs(tested):
+        pair = ((run.function, run.load(), run.inputs), (run.other, run.load_other(), run.other_inputs()))
+        for function, executable, inputs in pair * 2:
+            try:
+                run.compare(function, inputs, executable.run(inputs))
+            except Failed as error:
+                raise Failed(f"{run.name}, in turn with the same with other constants: {error}") from None
 
 
 def takes_any_array(tested: TargetUnderTest) -> None:
@@ -254,33 +273,65 @@ def counts_its_memory(tested: TargetUnderTest) -> None:
     runtime = tested.registry.runtime(tested.target)
     if runtime.live_bytes() is None:
         raise Skipped("its runtime does not count its memory")
-    artifact = _artifact(tested)
+    artifacts = tuple(tested.once(samples.compiled).values())
     gc.collect()  # drop what earlier cases have left
     before = runtime.live_bytes()
-    for _ in range(3):
-        kernel: object = runtime.load(artifact, artifact.constants)
-        del kernel
+    kernels: list[object] = [runtime.load(artifact, artifact.constants) for artifact in artifacts]
+    kernels.clear()
     gc.collect()
     after = runtime.live_bytes()
     if after != before:
-        raise Failed(f"live_bytes() must return to {before} after three kernels were loaded and dropped, got {after}")
+        raise Failed(f"live_bytes() must return to {before} after {len(artifacts)} kernels were loaded and dropped, got {after}")
 
 
 def closes(tested: TargetUnderTest) -> None:
-    """Check that `close()` may be called twice, and that a closed runtime holds no memory and loads no kernel."""
+    """Check that `close()` may be called twice, and that a closed runtime holds no memory and loads no kernel of any sample."""
     runtime = tested.registry.runtime(tested.target)
     if type(runtime).close is RuntimeModule.close:
         raise Skipped("its runtime holds nothing to close")
-    artifact = _artifact(tested)
+    artifacts = tuple(tested.once(samples.compiled).values())
+    for artifact in artifacts:
+        runtime.load(artifact, artifact.constants)
+    gc.collect()
     runtime.close()
     runtime.close()
     if runtime.live_bytes():
         raise Failed(f"expected 0 live bytes after close(), got {runtime.live_bytes()}")
+    for artifact in artifacts:
+        try:
+            runtime.load(artifact, artifact.constants)
+        except InlaidError:
+            continue
+        raise Failed("a closed runtime must not load a kernel")
+
+
+def ends_its_threads(tested: TargetUnderTest) -> None:
+    """Check that the threads of executables end once these are dropped. Threads that a process has once may stay."""
+    packages = [(run.load().package, run.inputs) for run in samples.runs(tested)]
+
+    def load_and_drop() -> None:
+        for package, inputs in packages:
+            Executable(package, registry=tested.registry).run(inputs)
+        gc.collect()
+
+    load_and_drop()
+    before = _threads()
+    for _ in range(DROPS):
+        load_and_drop()
+    deadline = time.monotonic() + PATIENCE
+    while _threads() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    left = _threads() - before
+    if left > 0:
+        raise Failed(f"{DROPS * len(packages)} executables that were dropped have left {left} threads")
+
+
+def _threads() -> int:
+    """Return the number of threads of this process, those outside Python too where the system lists them."""
     try:
-        runtime.load(artifact, artifact.constants)
-    except InlaidError:
-        return
-    raise Failed("a closed runtime must not load a kernel")
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
 
 
 def keeps_no_memory(tested: TargetUnderTest) -> None:
@@ -369,6 +420,7 @@ CASES = (
     Case("runtime", "checks-artifacts", checks_artifacts),
     Case("runtime", "gives-the-same-again", gives_the_same_again),
     Case("runtime", "gives-new-results", gives_new_results),
+    Case("runtime", "runs-interleaved", runs_interleaved),
     Case("runtime", "takes-any-array", takes_any_array),
     Case("runtime", "keeps-to-its-buffers", keeps_to_its_buffers),
     Case("runtime", "refuses-wrong-inputs", refuses_wrong_inputs),
@@ -376,6 +428,7 @@ CASES = (
     Case("runtime", "reports-faults", reports_faults),
     Case("runtime", "counts-its-memory", counts_its_memory),
     Case("runtime", "closes", closes),
+    Case("runtime", "ends-its-threads", ends_its_threads),
     Case("runtime", "keeps-no-memory", keeps_no_memory),
     Case("runtime", "runs-in-two-threads", runs_in_two_threads),
 )
