@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.conformance.case import Failed, Undefined
+from inlaid.conformance.origin import fault_text
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import flat
@@ -76,7 +77,7 @@ def hold(
         names = [spec.name for spec in executable.inputs]
         found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
     except Exception as error:  # whatever a plugin raises
-        raise Failed(f"{what} is accepted by the rules, but fails: {type(error).__name__}: {error}") from error
+        raise Failed(f"{what} is accepted by the rules, but fails: {fault_text(error)}") from error
     try:
         compare(function.body.type, wanted, found, allowed)
     except Failed as error:

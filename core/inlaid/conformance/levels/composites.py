@@ -224,14 +224,15 @@ class Search:
         explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS, origins)
         explorer.run(())
         plain = facts(made.function, name, tiles)
+        small = [replace(draw, recipes=made.recipes)] if name in REQUANTISED else []
         for neighbour in selected(explorer.trials, () if plain is None else (plain,), PAIRED):
             self._accepts(neighbour.made)
             if FILLS in neighbour.values.values():
                 self._again(variant, replace(neighbour.draw, mix="full"))
             if neighbour.values.get("rows of integers") == SEVERAL and not REQUANTISED.isdisjoint(made.recipes):
-                self._again(variant, replace(neighbour.draw, mix="small"))
-        if name in REQUANTISED:
-            self._again(variant, replace(draw, recipes=made.recipes, mix="small"))
+                small.append(neighbour.draw)
+        for other in small[:1]:
+            self._again(variant, replace(other, mix="small"))
 
     def _again(self, variant: Variant, draw: Draw) -> None:
         """Compare an example with another mix of values with the reference, if it can be made."""
