@@ -47,7 +47,7 @@ class Phase(Enum):
     LOOP = "loop"
 
 
-HALF_EVEN, UP, AWAY, ONCE = ROUNDINGS = ("half_even", "up", "away", "once")
+HALF_EVEN, UP, AWAY, ONCE, ONCE_AWAY = ROUNDINGS = ("half_even", "up", "away", "once", "once_away")
 """Roundings of a requantised sum; see `inlaid.ops.requantisation.Factor`."""
 
 
@@ -56,10 +56,10 @@ class Quantisation:
     """Requantisation of a target: how it scales sums to its stored type. Composites that need a different requantisation are
     rejected with a reason. `inlaid.quantize` produces models that use only this one.
 
-    roundings: any of "half_even", "up", "away", "once" (see `inlaid.ops.requantisation.Factor`); if empty, only the target's rules
-    decide, and the other fields are ignored. multiplier_bits: significant bits of a multiplier; 1 means shifts only. shifts: least
-    and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit multiplier; None for any. per_channel: whether each
-    output channel may have its own factor.
+    roundings: any of "half_even", "up", "away", "once", "once_away" (see `inlaid.ops.requantisation.Factor`); if empty, only the
+    target's rules decide, and the other fields are ignored. multiplier_bits: significant bits of a multiplier; 1 means shifts only.
+    shifts: least and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit multiplier; None for any. per_channel:
+    whether each output channel may have its own factor.
     """
 
     roundings: tuple[str, ...] = ()
