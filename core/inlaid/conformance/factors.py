@@ -27,19 +27,18 @@ def near_ties(sums: Array, shift: int) -> list[int]:
     return found
 
 
-def distinguished(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
-    """Return the number of properties of a requantization that products of sums with fixed-point factors distinguish (halves up or
-    to even; below 0, up or away from 0; multipliers of 31 or of 15 bits), and the number of products that do so."""
+def distinguished(sums: Array, multipliers: Array, shifts: Array, single: bool) -> tuple[int, int, int]:
+    """Return what products of sums with fixed-point factors, of a `single` or a double rounding, distinguish: the number of pairs
+    of rounding modes (halves up or to even; below 0, up or away from 0), the number of products that do so, and the number of
+    products with other results for a multiplier of 15 bits."""
     wide, shifts = sums.astype(np.int64) << np.maximum(shifts, 0), shifts.astype(np.int64)
     product, right = wide * multipliers, np.maximum(-shifts, 0)
-    even, below = 0, 0
-    for value, places in (((product + (1 << 30)) >> FRACTION, right), (product, right + FRACTION)):
-        half = (np.int64(1) << places) >> 1
-        tied = (half > 0) & (value & (2 * half - 1) == half)
-        even += int(np.count_nonzero(tied & ((value >> places) & 1 == 0)))
-        below += int(np.count_nonzero(tied & (value < 0)))
-    narrow = int(np.count_nonzero(_rounded(product, right) != _rounded(wide * (multipliers >> NARROW << NARROW), right)))
-    return (even > 0) + (below > 0) + (narrow > 0), even + below + narrow
+    value, places = (product, right + FRACTION) if single else ((product + (1 << 30)) >> FRACTION, right)
+    half = (np.int64(1) << places) >> 1
+    tied = (half > 0) & (value & (2 * half - 1) == half)
+    even, below = int(np.count_nonzero(tied & ((value >> places) & 1 == 0))), int(np.count_nonzero(tied & (value < 0)))
+    narrow = np.count_nonzero(_rounded(product, right) != _rounded(wide * (multipliers >> NARROW << NARROW), right))
+    return (even > 0) + (below > 0), even + below, int(narrow)
 
 
 def _rounded(product: Array, right: Array) -> Array:

@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,8 +40,9 @@ from inlaid.graph.pattern import (
     match,
 )
 from inlaid.graph.transform import substitute
-from inlaid.ops.fixed_point import FRACTION
+from inlaid.ops.fixed_point import FRACTION, SINGLE
 from inlaid.plugins import Capabilities, Tiles
+from inlaid.plugins.contract import UP
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 TURNS = 16
@@ -83,7 +84,8 @@ class Draw:
     """Parameters of an example of a pattern: `number` 0 is the plain example, other numbers are seeds of random examples. `element`
     is the element type of the first data; `dtypes` are the allowed element types. With `constant`, wildcards except the first are
     constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are
-    tried first. If given, `shape` is the shape of the inputs. `target` has the tiles and the requantisation of the target."""
+    tried first. If given, `shape` is the shape of the inputs. `target` has the tiles and the requantisation of the target. Factors
+    in fixed point are chosen to distinguish the property `aim` of requantizations first."""
 
     number: int
     element: str
@@ -94,6 +96,7 @@ class Draw:
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     shape: tuple[int, ...] | None = None
     target: Capabilities = ANY_TARGET
+    aim: Literal["roundings", "multipliers", "shifts"] = "roundings"
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ class _Attempt:
                 unlike = not free and turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
                 fits = not unlike and self._allowed(call.type) and match(part, call) is not None
                 if fits and plain and operator in (ops.multiply_fixed, ops.requantize):
-                    exprs = self._scaled(exprs, attrs.get("axis", 0))
+                    exprs = self._scaled(exprs, attrs.get("axis", 0), attrs.get("rounding", UP))
                     call = operator(*exprs, **attrs)
                     fits = match(part, call) is not None
                 if fits:
@@ -299,7 +302,7 @@ class _Attempt:
             found.append(known)
         return found
 
-    def _scaled(self, exprs: list[ir.Expr], axis: int) -> list[ir.Expr]:
+    def _scaled(self, exprs: list[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
         """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
         some sums to a value halfway between two integers."""
         total, factor, *rest = exprs
@@ -319,6 +322,9 @@ class _Attempt:
             return [total, ir.constant(np.ldexp(factor.data, places).astype(np.float32)), *rest]
         quantisation = self.draw.target.quantisation
         least, greatest = quantisation.shifts or SHIFTS
+        if self.draw.mix == "small" and self.draw.aim == "roundings" and least <= 0 <= greatest:
+            # Half of each sum: odd sums are ties, which larger sums times a factor of many bits are not.
+            return [total, ir.constant(np.full_like(factor.data, 1 << 30)), ir.constant(np.zeros_like(last.data))]
         shifts = last.data + (7 - math.frexp(most)[1] - int(last.data.max()))
         shifts = np.clip(shifts, max(least, SHIFTS[0]), min(greatest, SHIFTS[1])).astype(np.int32)
         spread = [-1 if at == axis and factor.data.ndim else 1 for at in range(sums.ndim)]
@@ -328,7 +334,12 @@ class _Attempt:
         near = [np.full(factor.data.shape, option) for option in near_ties(sums, int(shifts.max()))]
         options = [factor.data.astype(np.int64), np.full(factor.data.shape, 1 << 30), *others, *near]
         options = [option & ~unused for option in options]
-        best = max(options, key=lambda option: distinguished(sums, option.reshape(spread), shifts.reshape(spread)))
+
+        def worth(option: Array) -> tuple[int, int, int]:
+            modes, ties, narrow = distinguished(sums, option.reshape(spread), shifts.reshape(spread), rounding in SINGLE)
+            return (narrow, modes, ties) if self.draw.aim == "multipliers" else (modes, ties, narrow)
+
+        best = max(options, key=worth)
         return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
     def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:

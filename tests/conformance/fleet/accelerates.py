@@ -10,7 +10,7 @@ def capabilities(options):
     return Capabilities(
         ("int8", "float16"),
         dynamic_dims=False,
-        quantisation=Quantisation(("up", "away", "once")),
+        quantisation=Quantisation(("up", "away", "once", "once_away")),
         tiles=Tiles(rows=16, inputs=32, outputs=32),
     )
 

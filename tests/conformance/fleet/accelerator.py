@@ -11,8 +11,9 @@ LANES = 16
 
 def fixed(x, multipliers, shifts, rounding):
     """Multiply by fixed-point factors, as `inlaid.ops.requantisation.Factor` says."""
-    if rounding == "once":
-        return (x * multipliers + (1 << (30 - shifts))) >> (31 - shifts)
+    if rounding in ("once", "once_away"):
+        product = x * multipliers
+        return (product + (1 << (30 - shifts)) - ((product < 0) & (rounding == "once_away"))) >> (31 - shifts)
     left, right = np.maximum(shifts, 0), np.maximum(-shifts, 0)
     high = ((x << left).astype(np.int32) * multipliers + (1 << 30)) >> 31
     half = (np.int64(1) << right) >> 1

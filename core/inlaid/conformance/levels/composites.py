@@ -210,6 +210,7 @@ class Search:
         def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
             changed = replace(draw, recipes={**made.recipes, name: recipe})
+            changed = replace(changed, aim="roundings" if name in REQUANTISED else "multipliers")
             other = self.made(variant, changed)
             found = None if other is None else facts(other.function, name, tiles)
             if other is None or found is None:
@@ -225,14 +226,19 @@ class Search:
         explorer.run(())
         plain = facts(made.function, name, tiles)
         small = [replace(draw, recipes=made.recipes)] if name in REQUANTISED else []
-        for neighbour in selected(explorer.trials, () if plain is None else (plain,), PAIRED):
-            self._accepts(neighbour.made)
+        # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
+        covered = () if plain is None or name in REQUANTISED else (plain,)
+        for neighbour in selected(explorer.trials, covered, PAIRED):
+            if self._accepts(neighbour.made):
+                self._remember(variant, neighbour.draw, neighbour.made)
             if FILLS in neighbour.values.values():
                 self._again(variant, replace(neighbour.draw, mix="full"))
             if neighbour.values.get("rows of integers") == SEVERAL and not REQUANTISED.isdisjoint(made.recipes):
                 small.append(neighbour.draw)
+            if name in REQUANTISED:
+                self._again(variant, replace(neighbour.draw, mix="small"))
         for other in small[:1]:
-            self._again(variant, replace(other, mix="small"))
+            self._again(variant, replace(other, mix="small", aim="shifts"))
 
     def _again(self, variant: Variant, draw: Draw) -> None:
         """Compare an example with another mix of values with the reference, if it can be made."""
