@@ -93,7 +93,6 @@ CONSEQUENCES = {
     "repeats_a_bias": ("models/agrees[recurrent]",),
     "needs_its_compilation": ("package/runs-without-the-compiler",),
     "forgets_to_free": ("runtime/closes",),
-    "keeps_weights": ("runtime/runs-in-two-threads",),
     "misplaces_a_tile": ("operators/composite[conv]",),
     "sums_in_24_bits": ("operators/composite[conv]",),
     "multiplies_by_16_bits": ("operators/composite[conv]",),

@@ -38,7 +38,7 @@ MOST = 14
 """Greatest number of sampled regions."""
 RUNS = 6
 """Number of operators and composites that are run, besides those of further element types."""
-RUN_NETS = ("convolution", "quantised-convolution", "integer-perceptron-away")
+RUN_NETS = ("convolution", "quantised-convolution")
 """Models that are run besides operators and composites."""
 Array = np.ndarray[Any, Any]
 
