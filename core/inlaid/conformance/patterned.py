@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
+from inlaid.conformance.corpus import TILES, Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.factors import distinguished, near_ties
 from inlaid.conformance.values import Array, Mix, random_array
@@ -444,8 +444,9 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
     return ir.rebuild(expr, tuple(same if child is scale else child for child in ir.children(expr)))
 
 
-def facts(function: ir.Function, name: str, tiles: Tiles) -> Values | None:
-    """Return the properties of the first operator named `name` in a function; None if it is not in the corpus."""
+def facts(function: ir.Function, name: str, tiles: Tiles = TILES) -> Values | None:
+    """Return the properties of the first operator named `name` in a function, for a target with these tiles; None if it is not in
+    the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
