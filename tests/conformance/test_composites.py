@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from inlaid import ops
 from inlaid.conformance.case import Failed
+from inlaid.conformance.corpus import CORPUS
 from inlaid.conformance.levels import composites
 from inlaid.conformance.patterned import Draw, Made, Stuck, make
 from inlaid.conformance.suite import expects_what_there_is
@@ -29,7 +31,7 @@ from inlaid.graph.pattern import (
     tuple_item,
     wildcard,
 )
-from inlaid.ops.composites import quantised_binary, quantised_conv
+from inlaid.ops.composites import quantised_binary, quantised_conv, quantised_mean
 from inlaid.plugins import Conformance, ExpectedFailure, OpRule, Region, Tolerance
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.types import TensorType
@@ -74,6 +76,7 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
     "a shape and a type": lambda: rectified(wildcard().has_type(TensorType((2, 1, 4), "float32"))),
     "one of five dimensions": lambda: rectified(is_op("neg")(wildcard().has_rank(5))),
     "indices": lambda: rectified(is_op("take")(is_const().has_rank(2), wildcard())),
+    "computed indices": lambda: is_op("take")(wildcard(), is_op("neg")(wildcard().has_dtype("int32"))),
     "integers": lambda: is_op("add")(is_op("mul")(wildcard().has_dtype("int8"), wildcard()), wildcard()),
     "a quantised layer": quantised_conv,
     "two quantised tensors": lambda: quantised_binary("add"),
@@ -104,6 +107,28 @@ def test_every_variant_of_a_pattern_has_examples(name: str) -> None:
             assert match(pattern, made.function.body) is not None
             if "vendor" not in name:
                 evaluate(made.function, made.inputs)
+
+
+@pytest.mark.parametrize("operator", [entry.operator.name for entry in CORPUS if entry.operator.arity[1] != 1])
+def test_every_argument_may_be_computed(operator: str) -> None:
+    """Patterns have examples, or the reason why not, whatever the shape of a computed argument."""
+    least = ops.TABLE[operator].arity[0]
+    for computed in range(least):
+        parts = [is_op("cast")(wildcard()) if number == computed else wildcard() for number in range(least)]
+        for number in range(4):
+            with contextlib.suppress(Stuck):
+                make(is_op(operator)(*parts), Draw(number, "float32", DTYPES, constant=number % 2 == 1))
+
+
+def test_an_example_with_an_index_out_of_range_does_not_count() -> None:
+    composites.agrees(under_test(OpRule(PATTERNS["computed indices"](), "rows")), "rows")
+    far = is_op("take")(wildcard(), is_op("add")(wildcard().has_dtype("int32"), is_scalar(1e6)))
+    composites.agrees(under_test(OpRule(far, "rows")), "rows")  # on empty indices alone
+
+
+def test_bounds_of_one_type_beside_data_of_another_are_drawn_again() -> None:
+    found = under_test(OpRule(quantised_mean(), "mean"), dtypes=("int8", "uint8"))
+    assert not composites.agrees(found, "mean")
 
 
 def test_the_same_example_has_other_values() -> None:

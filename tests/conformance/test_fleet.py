@@ -13,6 +13,7 @@ from inlaid.conformance import suite
 from inlaid.conformance.case import Case, Outcome
 from inlaid.conformance.suite import CASES, run, run_in_processes
 from inlaid.conformance.target_under_test import TargetUnderTest
+from inlaid.ops.fixed_point import ROUNDINGS
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 
@@ -66,6 +67,20 @@ CAUGHT = {
     "shares_scratch": "runtime/runs-in-two-threads",
     "needs_its_compilation": "package/runs-elsewhere",
     "needs_the_compiler": "package/runs-without-the-compiler",
+    "misplaces_a_tile": "operators/composite[dense]",
+    "sums_in_24_bits": "operators/composite[dense]",
+    "multiplies_by_16_bits": "operators/composite[dense]",
+    "ignores_left_shifts": "operators/composite[dense]",
+    "rounds_ties_up": "operators/composite[dense]",
+    "drops_channels": "operators/composite[conv]",
+    "drops_an_odd_channel": "operators/composite[conv]",
+    "pools_densely": "operators/exercised[max_pool]",
+    "flushes_half_denormals": "operators/composite[product]",
+    "flips_a_coin": "runtime/gives-the-same-again",
+    "keeps_weights": "runtime/runs-interleaved",
+    "fills_padding": "runtime/keeps-to-its-buffers",
+    "leaks_a_thread": "runtime/ends-its-threads",
+    "shares_sums": "runtime/runs-in-two-threads",
 }
 """The case that fails, by the plugin that it is meant for."""
 CONSEQUENCES = {
@@ -77,6 +92,16 @@ CONSEQUENCES = {
     "pools_wrongly": ("runtime/keeps-to-its-buffers",),
     "repeats_a_bias": ("models/agrees[recurrent]",),
     "needs_its_compilation": ("package/runs-without-the-compiler",),
+    "forgets_to_free": ("runtime/closes",),
+    "misplaces_a_tile": ("operators/composite[conv]",),
+    "sums_in_24_bits": ("operators/composite[conv]",),
+    "multiplies_by_16_bits": ("operators/composite[conv]",),
+    "ignores_left_shifts": ("operators/composite[conv]",),
+    "rounds_ties_up": ("operators/composite[conv]",),
+    "flips_a_coin": (
+        *("runtime/gives-new-results", "runtime/runs-interleaved", "runtime/takes-any-array", "runtime/keeps-to-its-buffers"),
+        *("runtime/refuses-wrong-inputs", "runtime/runs-in-two-threads"),
+    ),
 }
 """What may fail as well: the same check on other examples, a model that has them, or a check that needs the first to pass."""
 IN_PROCESSES = {
@@ -115,7 +140,8 @@ def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     others = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
-    assert passed >= set(CAUGHT.values()) - {CAUGHT["wants_what_is_not"]} | others
+    of_accelerators = {f"operators/composite[{name}]" for name in ("dense", "conv", "product")}
+    assert passed >= set(CAUGHT.values()) - {CAUGHT["wants_what_is_not"]} - of_accelerators | others
     refused = {result.id: result.reason for result in results if not result.claimed}
     assert refused["operators/agrees[add-int64]"] == "it computes in float32 alone"
     assert refused["operators/agrees[sin-float32]"] == "has no rule for sin"
@@ -123,6 +149,17 @@ def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
     # What none of the pinned examples is, and the rules accept.
     assert refused["operators/agrees[conv-float32]"] == "it takes channels by fours"
     assert "operators/exercised[conv]" in passed
+    assert not any(result.unexercised for result in results)
+
+
+def test_a_sound_accelerator_passes(join: Callable[[str], TargetUnderTest]) -> None:
+    under_test = join("accelerates")
+    results = run(under_test, cases(under_test))
+    assert not [result for result in results if result.outcome is Outcome.FAILED]
+    passed = {result.id for result in results if result.outcome is Outcome.PASSED}
+    nets = {f"models/agrees[integer-{name}-{way}]" for name in ("convolution", "perceptron") for way in ROUNDINGS}
+    layers = {f"operators/composite[{name}]" for name in ("dense", "conv", "product", "pool")}
+    assert passed >= nets | layers | {"runtime/runs-interleaved", "runtime/ends-its-threads", "package/runs-elsewhere"}
     assert not any(result.unexercised for result in results)
 
 

@@ -106,6 +106,12 @@ def test_a_plugin_that_does_not_load_is_a_failure(monkeypatch: pytest.MonkeyPatc
     done = CliRunner().invoke(app, ["conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1"])
     assert done.exit_code == 1
     assert "plugin/loads: import: ModuleNotFoundError: No module named 'nothing_of_that_name'" in done.output
+    assert "Traceback" not in done.output
+    done = CliRunner().invoke(
+        app, ["--debug", "conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1", "--json"]
+    )
+    assert done.stderr.startswith("plugin/loads:\nTraceback (most recent call last)")
+    jsonschema.validate(json.loads(done.stdout), SCHEMA)
 
 
 def test_a_case_that_is_not_there_is_an_error() -> None:

@@ -27,15 +27,20 @@ PASSED = {
 
 
 @pytest.fixture
-def under_test(monkeypatch):
+def under_test(join):
+    return join("discrete")
+
+
+@pytest.fixture
+def join(monkeypatch):
+    """`join(text)` is the machine as a target with options."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     from discrete.machine import MACHINES, Machine
 
     MACHINES[:] = [Machine(0), Machine(1)]
     own = [point for point in entry_points(group=GROUP) if point.name == "reference"]
-    return TargetUnderTest(
-        "discrete", PluginRegistry.discover([*own, EntryPoint("discrete", "discrete.plugin", GROUP)]), examples=1
-    )
+    registry = PluginRegistry.discover([*own, EntryPoint("discrete", "discrete.plugin", GROUP)])
+    return lambda text: TargetUnderTest(text, registry, examples=1)
 
 
 def results(under_test, levels):
@@ -52,6 +57,38 @@ def test_the_simulated_device_conforms(under_test, level):
     assert counts[Outcome.PASSED] >= PASSED[level]
     expected = ["package/runs-without-the-compiler"] if level == "package" else []
     assert [result.id for result in found if result.outcome is Outcome.EXPECTED] == expected
+
+
+def test_a_device_that_stores_tensors_in_blocks_conforms(join):
+    found = results(join("discrete:lanes=16"), {"runtime", "devices"})
+    assert {result.id: result.reason for result in found if result.outcome is Outcome.FAILED} == {}
+    passed = {result.id for result in found if result.outcome is Outcome.PASSED}
+    assert passed >= {"devices/keeps-to-its-tensors", "devices/replays", "devices/keeps-results"}
+
+
+def writes_padding(machine):
+    real = machine.launch
+
+    def launch(function, inputs, outputs, workspace, dims, queue):
+        real(function, inputs, outputs, workspace, dims, queue)
+
+        def work():
+            for tensor in outputs:
+                if len(tensor.shape) > 1 and tensor.shape[-1] == 16:
+                    machine.view(tensor)[..., -1] = 1  # no axis of a sample has 16 elements
+
+        machine.put(queue, work)
+
+    machine.launch = launch
+
+
+def test_padding_of_a_result_is_zero(join):
+    from discrete.machine import MACHINES
+
+    under_test = join("discrete:lanes=16")
+    writes_padding(MACHINES[0])
+    (found,) = (result for result in results(under_test, {"devices"}) if result.id == "devices/keeps-to-its-tensors")
+    assert "the padding of a result must be 0" in found.reason
 
 
 def keeps_the_source(machine):

@@ -36,7 +36,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     from inlaid.cli.exit_codes import ExitCode
 
     try:
-        code = app.main(arguments, prog_name="inlaid", standalone_mode=False)
+        code = app.main([DEBUG, *arguments] if debug and arguments else arguments, prog_name="inlaid", standalone_mode=False)
         return code if isinstance(code, int) else ExitCode.SUCCESS
     except click.Abort:
         return ExitCode.INTERRUPTED

@@ -33,7 +33,8 @@ class _Commands(Mapping[str, click.Command]):
 @click.group(commands=_Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="inlaid")
 @click.option("--debug", is_flag=True, help="Show a traceback for errors.")
-def app(debug: bool) -> None:
+@click.pass_context
+def app(context: click.Context, debug: bool) -> None:
     """Compile deep-learning models for the hardware whose plugins are installed.
 
     \b
@@ -42,3 +43,4 @@ def app(debug: bool) -> None:
         inlaid compile model.onnx --target x86 -o model.inlaid
         inlaid run model.inlaid
     """
+    context.obj = debug

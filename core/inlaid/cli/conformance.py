@@ -37,11 +37,14 @@ if TYPE_CHECKING:
     "--jobs", default=usable_cores, show_default="one per usable core", type=click.IntRange(1), help="Parallel processes."
 )
 @json_option
-def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool) -> None:
+@click.pass_obj
+def conformance_command(
+    debug: bool | None, target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool
+) -> None:
     """Check that a target's plugin fulfils the plugin contract.
 
     The levels are plugin, annotations, codegen, operators, runtime, devices, models and package. The exit code is 1 if a case
-    fails.
+    fails. With --debug, failed cases have tracebacks.
     """
     if importlib.util.find_spec("hypothesis") is None:
         raise InputError("the conformance suite needs Hypothesis", remedy='pip install "inlaid[conformance]"')
@@ -61,6 +64,9 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
         results = run_in_processes(tested, wanted, jobs, lambda done: progress("check", done, len(wanted)))
     report = reports.report_of(tested, results, complete=len(wanted) == len(cases(tested)))
     written = reports.write_report(report, path) if path is not None else ()
+    if debug:
+        for result in report.failures:
+            click.echo(f"{result.id}:\n{result.trace}", err=True)
     if as_json:
         click.echo(reports.as_json(report))
     else:

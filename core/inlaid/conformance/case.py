@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,10 @@ class Failed(Exception):
 
 class Skipped(Exception):
     """Raised if a check does not apply to the target."""
+
+
+class Undefined(Exception):
+    """Raised if the reference has no result for an example, because a value of its data is out of range, such as an index."""
 
 
 class NotClaimed(Skipped):
@@ -66,7 +70,8 @@ class Outcome(StrEnum):
 @dataclass(frozen=True)
 class Result:
     """Result of a case, with a reason unless it passed. `claimed` is False if the target does not accept what the case covers;
-    `unexercised` lists accepted parts for which no example was found."""
+    `unexercised` lists accepted parts for which no example was found; `trace` is the traceback of an exception, which is not part
+    of reports."""
 
     id: str
     level: str
@@ -74,6 +79,7 @@ class Result:
     reason: str = ""
     claimed: bool = True
     unexercised: tuple[str, ...] = ()
+    trace: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, item: dict[str, Any]) -> Result:

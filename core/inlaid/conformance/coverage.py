@@ -21,13 +21,13 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from inlaid import arith
-from inlaid.conformance.corpus import Choices, Entry, Example, Form, Unfit
+from inlaid.conformance.corpus import FILLS, Choices, Entry, Example, Form, Unfit
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.conformance.values import Mix
+from inlaid.conformance.values import MIXES, Mix
 from inlaid.errors import InlaidError
 from inlaid.graph.pattern import operators_of
 from inlaid.partitioning.rules import ANY
-from inlaid.plugins import AcceptIf, Reject
+from inlaid.plugins import AcceptIf, Reject, Tiles
 
 TRIES = 300
 """Greatest number of vectors tried per element type."""
@@ -71,10 +71,16 @@ class Trial:
     form: Form
     values: Values
 
-    def with_mix(self, entry: Entry, mix: Mix) -> Form | None:
-        """Return the same example with another mix of data; None if the form has constants, since the kernel would differ."""
-        forms = _example(entry, self.element, self.vector, mix)[0] if self.form.kind != "constants" else ()
+    def with_mix(self, entry: Entry, mix: Mix, tiles: Tiles) -> Form | None:
+        """Return the same example with another mix of data; None if there is none."""
+        forms = _example(entry, self.element, self.vector, mix, tiles)[0]
         return next((form for form in forms if form.kind == self.form.kind), None)
+
+    def mixes(self) -> tuple[Mix, ...]:
+        """Return the mixes of data to try besides plain ones: those with which the kernel is the same, and the one that fills an
+        accumulator."""
+        same = MIXES[1:] if self.form.kind != "constants" else ()
+        return (*same, "full") if FILLS in self.values.values() else same
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,7 @@ def search(tested: TargetUnderTest, entry: Entry) -> Found:
     start: list[Vector] = []
     for element in names or entry.dtypes[:1]:
         explorer = Explorer(
-            partial(_trials, entry, element),
+            partial(_trials, entry, element, tested.capabilities.tiles),
             lambda trial: accepted(tested, trial.form),
             f"{entry.operator.name} {element}",
             reasons,
@@ -197,12 +203,14 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """Return the next vector to try: a neighbour of a vector in the queue, earliest first. Every third vector is random: a
-        judged vector with up to three changed choices."""
+        """Return the next vector to try: a neighbour of a vector in the queue, earliest first, or in turn until one is accepted.
+        Every third vector is random: a judged vector with up to three changed choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
                 vector = next(self._waiting[0], None)
                 if vector is not None:
+                    if not self.trials:
+                        self._waiting.rotate(-1)  # a new reason may be a step away from acceptance, too
                     return vector
                 self._waiting.popleft()
         if not self._counts:
@@ -252,8 +260,8 @@ class Explorer(Generic[T]):
         return True
 
 
-def _trials(entry: Entry, element: str, vector: Vector) -> tuple[Sequence[Trial], Sequence[int]]:
-    forms, counts = _example(entry, element, vector, "plain")
+def _trials(entry: Entry, element: str, tiles: Tiles, vector: Vector) -> tuple[Sequence[Trial], Sequence[int]]:
+    forms, counts = _example(entry, element, vector, "plain", tiles)
     return [Trial(vector, element, form, values_of(entry, form, element)) for form in forms], counts
 
 
@@ -265,7 +273,7 @@ def _put(vector: Vector, place: int, option: int) -> Vector:
     return tuple(longer)
 
 
-def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequence[Form], list[int]]:
+def _example(entry: Entry, element: str, vector: Vector, mix: Mix, tiles: Tiles) -> tuple[Sequence[Form], list[int]]:
     """Make the forms of the example that a vector of choices determines, empty if no example exists. Also returns the number of
     options of each choice. Choices beyond the vector are 0."""
     counts: list[int] = []
@@ -276,7 +284,7 @@ def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequ
         return vector[place] % count if place < len(vector) else 0
 
     try:
-        return entry.example(Choices(choose, mix), element).forms(), counts
+        return entry.example(Choices(choose, mix, tiles=tiles), element).forms(), counts
     except (Unfit, InlaidError):
         return (), counts
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.arith import SizeVar
+from inlaid.conformance.integer_nets import INTEGER_NETS
 from inlaid.graph import ir
 from inlaid.types import TensorType
 
@@ -35,7 +36,8 @@ class Net:
         element = TensorType((), self.dtype).dtype
         if element.is_float:
             return {name: rng.uniform(-1, 1, shape).astype(np.float32).astype(element.numpy) for name, shape in self.shapes.items()}
-        return {name: rng.integers(0, 8, shape).astype(element.numpy) for name, shape in self.shapes.items()}
+        least, most = (-128, 127) if self.dtype == "int8" else (0, 7)
+        return {name: rng.integers(least, most, shape, endpoint=True).astype(element.numpy) for name, shape in self.shapes.items()}
 
 
 class _Weights:
@@ -198,4 +200,5 @@ NETS = (
     Net("embedding", _embedding, {"x": (2, 5)}, "int64"),
     Net("branches", _branches, {"x": (4, 8)}),
     Net("with-fallback", _with_fallback, {"x": (1, 3, 8, 8)}),
+    *(Net(name, build, {"x": shape}, "int8") for name, build, shape in INTEGER_NETS),
 )

@@ -13,15 +13,16 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
+from inlaid.conformance.corpus import TILES, Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
+from inlaid.conformance.factors import distinguished, near_ties
 from inlaid.conformance.values import Array, Mix, random_array
-from inlaid.errors import InlaidError
+from inlaid.errors import InlaidError, KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -39,6 +40,9 @@ from inlaid.graph.pattern import (
     match,
 )
 from inlaid.graph.transform import substitute
+from inlaid.ops.fixed_point import FRACTION, SINGLE
+from inlaid.plugins import Capabilities, Tiles
+from inlaid.plugins.contract import UP
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 TURNS = 16
@@ -48,6 +52,10 @@ SIZES = (3, 5, 4, 1, 7, 2)
 BOUNDS = (ops.clip, ops.maximum, ops.minimum)
 FACTORS = 24
 """Number of factors tried to find one that leaves sums halfway between integers."""
+SHIFTS = (-24, 7)
+"""Least and greatest shift of a factor."""
+ANY_TARGET = Capabilities(())
+"""Tiles and requantization of examples for no target in particular."""
 FEW = 4
 """Greatest number of elements of a constant that is printed."""
 IMAGES = 4
@@ -76,7 +84,8 @@ class Draw:
     """Parameters of an example of a pattern: `number` 0 is the plain example, other numbers are seeds of random examples. `element`
     is the element type of the first data; `dtypes` are the allowed element types. With `constant`, wildcards except the first are
     constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are
-    tried first. If given, `shape` is the shape of the inputs."""
+    tried first. If given, `shape` is the shape of the inputs. `target` has the tiles and the requantisation of the target. Factors
+    in fixed point are chosen to distinguish the property `aim` of requantizations first."""
 
     number: int
     element: str
@@ -86,6 +95,8 @@ class Draw:
     edges: bool = True
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     shape: tuple[int, ...] | None = None
+    target: Capabilities = ANY_TARGET
+    aim: Literal["roundings", "multipliers", "shifts"] = "roundings"
 
 
 @dataclass(frozen=True)
@@ -197,8 +208,8 @@ class _Attempt:
             exprs = self._arguments(draft, args, inner)
             # Every other time, use the operator's default attributes where it has them.
             attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
-            plain = self.draw.mix == "plain"
-            if plain and operator in BOUNDS and self.draw.number % 4 < 3:
+            plain = self.draw.mix in ("plain", "full", "small")
+            if plain and operator in BOUNDS and (self.draw.number % 4 < 3 or self.draw.mix != "plain"):
                 exprs, attrs = _bounded(operator, exprs, attrs)
             try:
                 call = operator(*exprs, **attrs)
@@ -208,7 +219,7 @@ class _Attempt:
                 unlike = not free and turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
                 fits = not unlike and self._allowed(call.type) and match(part, call) is not None
                 if fits and plain and operator in (ops.multiply_fixed, ops.requantize):
-                    exprs = self._scaled(exprs, attrs.get("axis", 0))
+                    exprs = self._scaled(exprs, attrs.get("axis", 0), attrs.get("rounding", UP))
                     call = operator(*exprs, **attrs)
                     fits = match(part, call) is not None
                 if fits:
@@ -275,7 +286,7 @@ class _Attempt:
 
     def _choices(self, draw: Callable[[int], int], given: Mapping[int, tuple[int, ...]]) -> Choices:
         rank = IMAGES if self.draw.number % 2 else None
-        return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True)
+        return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True, tiles=self.draw.target.tiles)
 
     def _arguments(self, draft: Example, args: tuple[Pattern, ...] | None, inner: Mapping[int, ir.Expr]) -> list[ir.Expr]:
         found: list[ir.Expr] = []
@@ -291,14 +302,17 @@ class _Attempt:
             found.append(known)
         return found
 
-    def _scaled(self, exprs: list[ir.Expr], axis: int) -> list[ir.Expr]:
+    def _scaled(self, exprs: list[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
         """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
         some sums to a value halfway between two integers."""
         total, factor, *rest = exprs
         *_, last = exprs
         if not isinstance(factor, ir.Constant) or not isinstance(last, ir.Constant):
             return exprs
-        sums = np.asarray(evaluate(ir.function(tuple(self.params), total), self.inputs))
+        try:
+            sums = np.asarray(evaluate(ir.function(tuple(self.params), total), self.inputs))
+        except KernelFault:
+            return exprs
         most = float(np.abs(sums.astype(np.float64)).max(initial=0))
         fits = not factor.data.ndim or sums.shape[axis : axis + 1] == factor.data.shape
         if not most or not fits:
@@ -306,12 +320,26 @@ class _Attempt:
         if factor.data.dtype == np.float32:
             places = 7 - math.frexp(most * float(factor.data.max()))[1]
             return [total, ir.constant(np.ldexp(factor.data, places).astype(np.float32)), *rest]
-        shifts = np.clip(last.data + (7 - math.frexp(most)[1] - int(last.data.max())), -24, 0).astype(np.int32)
+        quantisation = self.draw.target.quantisation
+        least, greatest = quantisation.shifts or SHIFTS
+        if self.draw.mix == "small" and self.draw.aim == "roundings" and least <= 0 <= greatest:
+            # Half of each sum: odd sums are ties, which larger sums times a factor of many bits are not.
+            return [total, ir.constant(np.full_like(factor.data, 1 << 30)), ir.constant(np.zeros_like(last.data))]
+        shifts = last.data + (7 - math.frexp(most)[1] - int(last.data.max()))
+        shifts = np.clip(shifts, max(least, SHIFTS[0]), min(greatest, SHIFTS[1])).astype(np.int32)
         spread = [-1 if at == axis and factor.data.ndim else 1 for at in range(sums.ndim)]
         seeds = [self.random.randrange(1 << 16) for _ in range(FACTORS)]
         others = [np.random.default_rng(seed).integers(1 << 30, 1 << 31, factor.data.shape) for seed in seeds]
-        options = [factor.data.astype(np.int64), np.full(factor.data.shape, 1 << 30), *others]
-        best = max(options, key=lambda option: _halfway(sums, option.reshape(spread), shifts.reshape(spread)))
+        unused = (1 << (FRACTION - quantisation.multiplier_bits)) - 1
+        near = [np.full(factor.data.shape, option) for option in near_ties(sums, int(shifts.max()))]
+        options = [factor.data.astype(np.int64), np.full(factor.data.shape, 1 << 30), *others, *near]
+        options = [option & ~unused for option in options]
+
+        def worth(option: Array) -> tuple[int, int, int]:
+            modes, ties, narrow = distinguished(sums, option.reshape(spread), shifts.reshape(spread), rounding in SINGLE)
+            return (narrow, modes, ties) if self.draw.aim == "multipliers" else (modes, ties, narrow)
+
+        best = max(options, key=worth)
         return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
     def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:
@@ -367,23 +395,10 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
     if operator is ops.clip:
         return exprs, {**attrs, "minimum": float(low), "maximum": float(high)}
     bound = exprs[1]
-    if not isinstance(bound, ir.Constant) or bound.data.size != 1:
+    if not isinstance(bound, ir.Constant) or bound.data.size != 1 or from_numpy(bound.data.dtype) != data.dtype:
         return exprs, attrs
     value = np.full_like(bound.data, low if operator is ops.maximum else high)
     return [exprs[0], ir.constant(value)], attrs
-
-
-def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
-    """Return the number of rounding modes that products of integers with fixed-point factors distinguish (halves up or to even;
-    below 0, up or away from 0), and the number of products that distinguish modes."""
-    product, right = sums.astype(np.int64) * multipliers, -shifts.astype(np.int64)
-    even, below = 0, 0
-    for value, places in (((product + (1 << 30)) >> 31, right), (product, right + 31)):
-        half = (np.int64(1) << places) >> 1
-        tied = (half > 0) & (value & (2 * half - 1) == half)
-        even += int(np.count_nonzero(tied & ((value >> places) & 1 == 0)))
-        below += int(np.count_nonzero(tied & (value < 0)))
-    return (even > 0) + (below > 0), even + below
 
 
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
@@ -429,8 +444,9 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
     return ir.rebuild(expr, tuple(same if child is scale else child for child in ir.children(expr)))
 
 
-def facts(function: ir.Function, name: str) -> Values | None:
-    """Return the properties of the first operator named `name` in a function; None if it is not in the corpus."""
+def facts(function: ir.Function, name: str, tiles: Tiles = TILES) -> Values | None:
+    """Return the properties of the first operator named `name` in a function, for a target with these tiles; None if it is not in
+    the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
@@ -439,7 +455,7 @@ def facts(function: ir.Function, name: str) -> Values | None:
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
     inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), _static(type_)) for type_ in types)
     attrs = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
-    return facts_of(entry, Example(entry.operator, inputs, attrs))
+    return facts_of(entry, Example(entry.operator, inputs, attrs, tiles=tiles))
 
 
 def given_attrs(call: ir.Call) -> dict[str, Any]:

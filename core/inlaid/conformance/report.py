@@ -88,13 +88,17 @@ def as_json(report: Report) -> str:
     lists = {
         "levels": levels,
         "tolerances": [asdict(item) for item in report.tolerances],
-        "results": [asdict(result) for result in report.results],
+        "results": [_as_item(result) for result in report.results],
     }
     lines = [f'  "{key}": {json.dumps(value)}' for key, value in head.items()]
     for key, items in lists.items():
         inner = ",\n".join(f"    {json.dumps(item)}" for item in items)
         lines.append(f'  "{key}": [\n{inner}\n  ]' if items else f'  "{key}": []')
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _as_item(result: Result) -> dict[str, Any]:
+    return {name: value for name, value in asdict(result).items() if name != "trace"}
 
 
 def as_markdown(report: Report, badge: str) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +13,21 @@ import numpy as np
 from inlaid import ops
 from inlaid.artifact import Artifact
 from inlaid.conformance.case import NotClaimed
-from inlaid.conformance.corpus import Choices, Form, entry_of
+from inlaid.conformance.corpus import Choices, Entry, Form, entry_of
 from inlaid.conformance.coverage import may_claim, search
 from inlaid.conformance.levels import composites
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.conformance.tolerance import of_composite, of_operator
+from inlaid.conformance.tolerance import compare, of_composite, of_model, of_operator
+from inlaid.driver.build import ALONE
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import Region, Tolerance
 from inlaid.runtime.executable import Executable
+from inlaid.types import from_numpy
 
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),
@@ -35,9 +37,9 @@ NOTHING = "it supports none of the suite's operators, no composite with an examp
 MOST = 14
 """Greatest number of sampled regions."""
 RUNS = 6
-"""Greatest number of operators and composites that are run."""
-FEW = 3
-"""Composites are sampled too if the target supports fewer of `OPERATORS` than this."""
+"""Number of operators and composites that are run, besides those of further element types."""
+RUN_NETS = ("convolution", "quantised-convolution")
+"""Models that are run besides operators and composites."""
 Array = np.ndarray[Any, Any]
 
 
@@ -54,29 +56,54 @@ class Sample:
 
 
 def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
-    """Yield one example of each supported operator, of the first element type and form that the target accepts. If the target
-    supports few operators, also yield examples of composites."""
-    count = 0
+    """Yield one example of each composite of several operators; of each supported operator, of the first element type and form that
+    the target accepts; and, for each element type of the target that no example has, of the first operator that supports it."""
+    seen: set[str] = set()
+    composed = tested.once(composites.plain_examples) if operators is OPERATORS else ()
+    for rule, made, claim in composed:
+        allowed = functools.partial(of_composite, tested, rule.name, False)
+        yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
+        seen |= _elements(made.inputs)
     for name in operators:
         form = next(_claimed_forms(tested, name), None)
         if form is not None:
-            count += 1
-            allowed = functools.partial(of_operator, tested, name, False)
-            yield Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed)
-    if count < FEW and operators is OPERATORS:
-        for rule, made, claim in tested.once(composites.plain_examples):
-            allowed = functools.partial(of_composite, tested, rule.name, False)
-            yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
+            yield _sample(tested, name, form)
+            seen |= _elements(form.inputs)
+    for element in tested.capabilities.dtypes:
+        names = (name for name in operators if element not in seen and element in _entry(name).dtypes)
+        every = ((name, form) for name in names for form in _plain_forms(tested, name, element))
+        found = next(every, None)
+        if found is not None:
+            yield _sample(tested, *found)
+            seen |= _elements(found[1].inputs)
+
+
+def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
+    allowed = functools.partial(of_operator, tested, name, False)
+    return Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed)
+
+
+def _elements(inputs: Iterable[Array]) -> set[str]:
+    return {from_numpy(value.dtype).name for value in inputs}
+
+
+def _entry(name: str) -> Entry:
+    entry = entry_of(ops.TABLE[name])
+    assert entry is not None
+    return entry
+
+
+def _plain_forms(tested: TargetUnderTest, name: str, element: str) -> Iterator[Form]:
+    forms = _entry(name).example(Choices.pinned(0), element).forms()
+    return (form for form in forms if tested.claims(form.function))
 
 
 def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
     """Yield accepted examples of an operator: plain examples, or other examples if the rules reject the plain ones."""
-    entry = entry_of(ops.TABLE[name])
-    assert entry is not None
-    for element in entry.dtypes:
-        yield from (form for form in entry.example(Choices.pinned(0), element).forms() if tested.claims(form.function))
+    for element in _entry(name).dtypes:
+        yield from _plain_forms(tested, name, element)
     if may_claim(tested, name):
-        yield from (trial.form for trial in search(tested, entry).trials)
+        yield from (trial.form for trial in search(tested, _entry(name)).trials)
 
 
 def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
@@ -92,37 +119,71 @@ def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """An operator or model to run: a name for messages, a function that loads it, inputs, and a function that evaluates the
-    reference."""
+    """An operator or model to run: a name for messages, a function that loads it, inputs, the function that the reference
+    evaluates, and the tolerance for an element type. `load_other` loads `other`, the same with other constants."""
 
     name: str
     load: Callable[[], Executable]
     inputs: Mapping[str, Array]
     function: ir.Function
+    allowed: Callable[[str], Tolerance]
+    other: ir.Function
+    load_other: Callable[[], Executable]
 
     def other_inputs(self) -> dict[str, Array]:
         """Return inputs of the same shapes with other values: the elements in reverse order."""
         return {name: np.ascontiguousarray(value.reshape(-1)[::-1].reshape(value.shape)) for name, value in self.inputs.items()}
 
-    def wanted(self, inputs: Mapping[str, Array]) -> Any:
-        """Evaluate the reference."""
-        return evaluate(self.function, [inputs[param.name] for param in self.function.params])
+    def compare(self, function: ir.Function, inputs: Mapping[str, Array], results: Mapping[str, Any]) -> None:
+        """Compare results of `function` or `other` with the reference. Raises `Failed`."""
+        wanted = evaluate(function, [inputs[param.name] for param in function.params])
+        compare(function.body.type, wanted, list(results.values()), self.allowed)
 
 
 def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
-    """Return the operators that the target accepts, and models that it runs at least partly. Raises `NotClaimed` if none exist."""
+    """Return operators and composites that the target accepts, of each of its element types, and models that it runs at least
+    partly. Raises `NotClaimed` if none exist."""
     found = []
-    for sample in itertools.islice(claimed(tested), RUNS):
-        names = [param.name for param in sample.function.params]
-        load = functools.partial(tested.load, sample.composed)
-        found.append(Run(sample.name, load, dict(zip(names, sample.inputs, strict=True)), sample.function))
-    nets = [net for net in NETS if net.dtype == "float32" and (not found or net.name in ("convolution", "quantised-convolution"))]
+    seen: set[str] = set()
+    for number, sample in enumerate(claimed(tested)):
+        elements = _elements(sample.inputs)
+        if number < RUNS or elements - seen:
+            found.append(_run(tested, sample))
+            seen |= elements
+    nets = [net for net in NETS if net.name in RUN_NETS or (not found and net.dtype == "float32")]
     for net in nets:
         if tested.refused(net.module()) is None:
-            found.append(Run(net.name, functools.partial(tested.load_model, net.module()), net.inputs(), net.build()))
+            load, function = functools.partial(tested.load_model, net.module()), net.build()
+            found.append(Run(net.name, load, net.inputs(), function, functools.partial(of_model, tested), function, load))
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(found)
+
+
+def artifact_of(tested: TargetUnderTest, sample: Sample) -> Artifact:
+    """Compile a sample, and return the artifact of its region, without those of conversions at its borders."""
+    return next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
+
+
+def _run(tested: TargetUnderTest, sample: Sample) -> Run:
+    names = [param.name for param in sample.function.params]
+    other, composed = reversed_constants(sample.function), reversed_constants(sample.composed)
+    load, load_other = (functools.partial(tested.load, function) for function in (sample.composed, composed))
+    inputs = dict(zip(names, sample.inputs, strict=True))
+    return Run(sample.name, load, inputs, sample.function, sample.allowed, other, load_other)
+
+
+def reversed_constants(function: ir.Function) -> ir.Function:
+    """Return a function whose constants have their elements in reverse order; equal functions if all have one element."""
+
+    def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
+        if not isinstance(new, ir.Constant) or new.data.size < 2:
+            return new
+        return ir.constant(np.ascontiguousarray(new.data.reshape(-1)[::-1].reshape(new.data.shape)))
+
+    changed = transform(function, visit)
+    assert isinstance(changed, ir.Function)
+    return changed
 
 
 def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -11,6 +12,7 @@ from inlaid.conformance import fresh
 from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped, Unexercised
 from inlaid.conformance.levels import annotations as annotations_level
 from inlaid.conformance.levels import chains, codegen, composites, devices, models, operators, package, plugin, runtime
+from inlaid.conformance.origin import fault_text
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import ExpectedFailure
 
@@ -85,10 +87,14 @@ def _tried(tested: TargetUnderTest, case: Case) -> Result:
     except Skipped as error:
         return result(Outcome.SKIPPED, str(error))
     except Failed as error:
-        return result(Outcome.FAILED, str(error))
+        return result(Outcome.FAILED, str(error), trace=_trace(error))
     except (Exception, SystemExit) as error:  # whatever a plugin raises
-        return result(Outcome.FAILED, f"{type(error).__name__}: {error}")
+        return result(Outcome.FAILED, fault_text(error), trace=_trace(error))
     return result(Outcome.PASSED, unexercised=tuple(unexercised))
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def chosen(tested: TargetUnderTest, only: Sequence[str] = ()) -> tuple[Case, ...]:

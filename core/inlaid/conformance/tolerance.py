@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.conformance.case import Failed
+from inlaid.conformance.case import Failed, Undefined
+from inlaid.conformance.origin import fault_text
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import flat
+from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins import Tolerance
@@ -65,14 +67,17 @@ def hold(
 ) -> None:
     """Compare the target's results of a function with the reference. `what` describes the function in messages; `composed` is the
     function as in a region, with composites wrapped; None lets `load` wrap them. Equal functions share an executable. Raises
-    `Failed`."""
-    wanted = evaluate(function, inputs)
+    `Failed`, and `Undefined` if the reference has no result."""
+    try:
+        wanted = evaluate(function, inputs)
+    except KernelFault as error:
+        raise Undefined(f"the reference cannot run {what}: {error}") from error
     try:
         executable = tested.load_once(function if composed is None else composed)
         names = [spec.name for spec in executable.inputs]
         found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
     except Exception as error:  # whatever a plugin raises
-        raise Failed(f"{what} is accepted by the rules, but fails: {type(error).__name__}: {error}") from error
+        raise Failed(f"{what} is accepted by the rules, but fails: {fault_text(error)}") from error
     try:
         compare(function.body.type, wanted, found, allowed)
     except Failed as error:

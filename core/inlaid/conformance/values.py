@@ -11,11 +11,16 @@ import numpy as np
 from inlaid.types import DType, dtype
 
 Array = np.ndarray[Any, Any]
-Mix = Literal["plain", "special", "edge"]
+Mix = Literal["plain", "special", "edge", "full", "small"]
 """plain: finite values of small magnitude. special: also signed zeros, infinities and NaN. edge: the extremes of the type,
-denormals, and integers over the whole range, so that arithmetic wraps around."""
+denormals, and integers over the whole range, so that arithmetic wraps around. Of integers in products, full: mostly one extreme, so
+that sums fill the accumulator; small: 1 and -1, so that a requantisation shifts to the left. Other values are plain in these."""
 
 MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
+"""Mixes with which every example is run."""
+
+FULL = 0.9
+"""Share of the elements that have the extreme value in the mix full."""
 
 
 def random_array(
@@ -33,7 +38,7 @@ def random_array(
     with np.errstate(all="ignore"):
         # Drawn in float64 and rounded as a computation in float32 would.
         found: Array = values.astype(np.float32 if of.bits < 32 else of.numpy).astype(of.numpy)
-        if mix == "plain":
+        if mix in ("plain", "full", "small"):
             return found
         some = _special(of) if mix == "special" else _edges(of)
         return _among(rng, found, some)
@@ -49,6 +54,31 @@ def _integers(
         return _among(rng, wide.astype(of.numpy), edges)
     first, last = max(least, -8 if low is None else int(low)), min(greatest, 8 if high is None else int(high))
     return rng.integers(first, last, shape, endpoint=True).astype(of.numpy)
+
+
+def factors(seed: int, shape: Sequence[int], of: str, number: int, mix: Mix) -> Array:
+    """Draw operand `number` of a product: values with well-conditioned sums, finite floats around 1, or 8-bit integers of the whole
+    range. In the mix edge, operands of float16 are denormals and great values, with products around 1, so that a target that
+    flushes denormals loses whole products. Those of float32 and bfloat16 are too small to matter, and processors' instructions for
+    products of bfloat16 flush them."""
+    element, rng = dtype(of), np.random.default_rng(seed)
+    if element.is_float:
+        if mix == "edge" and of == "float16":
+            signs = rng.choice([-1.0, 1.0], tuple(shape))
+            values = signs * (
+                rng.uniform(1, 1023, tuple(shape)) * 2.0**-24 if number == 0 else rng.uniform(0.1, 1, tuple(shape)) * 2.0**14
+            )
+            return np.asarray(values).astype(element.numpy)
+        return random_array(seed, shape, of, -1.0, 1.0)
+    least, greatest = element.limits if element.is_int else (0, 1)
+    least, greatest = max(least, -128), min(greatest, 255)
+    if mix == "small":
+        return np.where(rng.integers(0, 2, tuple(shape)) > 0, 1, max(least, -1)).astype(element.numpy)
+    found = random_array(seed, shape, of, least, greatest)
+    if mix == "full":
+        extreme = greatest if least == 0 or rng.integers(2) else least
+        return np.where(rng.random(tuple(shape)) < FULL, np.asarray(extreme, found.dtype), found)
+    return found
 
 
 def _among(rng: np.random.Generator, found: Array, some: Array) -> Array:

@@ -25,6 +25,7 @@ from inlaid.graph.operator import Choice, Operator
 from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
+from inlaid.ops.fixed_point import SINGLE
 from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import product_speed
@@ -211,7 +212,7 @@ def _is_far_from_wrapping(expr: Expr) -> bool:
     """Test whether an int32 is known to be at most about half of the maximum, such as a fixed-point product with a right shift."""
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
         return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * OFFSET)) and _is_far_from_wrapping(expr.args[0])
-    if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
+    if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding in SINGLE:
         return False
     shift = expr.args[2]
     return isinstance(shift, Constant) and bool(np.all(shift.data < 0))

@@ -282,9 +282,9 @@ def matmul() -> Pattern:
 
 
 def quantised_mean() -> Pattern:
-    """Match a quantised mean: the "sum" over axes of integers "x" minus an optional constant "centre", requantised per tensor to
-    "y", with optional clamps "least" and "greatest"."""
-    wide = is_op("cast")(wildcard().named("x"))
+    """Match a quantised mean: the "sum" in int32 or int64 over axes of integers "x" minus an optional constant "centre",
+    requantised per tensor to "y", with optional clamps "least" and "greatest"."""
+    wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named("centre")))
     return _requantised(is_op("reduce_sum")(centred).named("sum"), _one_in_all)
 
@@ -400,7 +400,10 @@ def _by_channel(call: Expr, axis: int) -> bool:
     """Test whether the constant operands of a call have one element, or one per index of an axis of the result. The call's
     attribute `axis` or broadcasting selects this axis."""
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
-    rank, count = call.type.rank, call.type.shape[axis]
+    rank = call.type.rank
+    if not -rank <= axis < rank:
+        return False
+    count = call.type.shape[axis]
     wanted: list[Dim] = [1] * rank
     wanted[axis] = count
     for constant in (arg.data for arg in call.args if isinstance(arg, Constant)):

@@ -141,9 +141,9 @@ Operands: condition, bool; x and y, of one numeric or bool dtype; all broadcast.
     "clip": _map("Clamp to the range [`minimum`, `maximum`]. NaN-propagating.", "numeric"),
     "multiply_fixed": """Fixed-point multiplication: x * multiplier * 2^(shift - 31), rounded.
 A positive shift first shifts x left, which wraps. The upper half of the 64-bit product is rounded half up. A negative shift then
-shifts the upper half right, rounded by `rounding`. With rounding "once", the shift must be at most 30, and the 64-bit product,
-which wraps, is shifted right and rounded once.
-Operands: x, int32, or int64 with rounding "once"; multiplier and shift, int32, 0-d or one element per index of `axis`.
+shifts the upper half right, rounded by `rounding`. With rounding "once" or "once_away", the shift must be at most 30, and the
+64-bit product, which wraps, is shifted right and rounded once, half up or half away from 0.
+Operands: x, int32, or int64 with these two roundings; multiplier and shift, int32, 0-d or one element per index of `axis`.
 Result: int32, shape of x.""",
     "take": f"""Gather slices along an axis, as numpy.take.
 Operands: x, any dtype; indices, integer, any shape. Result: shape of x with the axis replaced by the shape of indices, dtype of x.

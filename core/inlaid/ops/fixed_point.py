@@ -18,6 +18,7 @@ from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import Array, broadcast_read, check_axis, quiet, tensor_type
+from inlaid.plugins.contract import AWAY, ONCE, ONCE_AWAY, UP
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
@@ -25,13 +26,16 @@ from inlaid.types import TensorType, Type
 FRACTION = 31
 """Fraction bits of a multiplier."""
 LIMITS = np.iinfo(np.int32)
-ROUNDINGS = ("up", "away", "once")
+SINGLE = (ONCE, ONCE_AWAY)
+"""Roundings of the whole product at once."""
+ROUNDINGS = (UP, AWAY, *SINGLE)
 
 
 @dataclass(frozen=True)
 class FixedAttrs(Attrs):
     """`axis`: the axis of 1-d multipliers and shifts. `rounding`: "up" and "away" round twice: first the upper half of the product,
-    half up, then its right shift, half up or half away from 0. "once" rounds the whole product once, half up."""
+    half up, then its right shift, half up or half away from 0. "once" and "once_away" round the whole product once, half up and
+    half away from 0."""
 
     axis: int = 0
     rounding: str = "up"
@@ -65,8 +69,9 @@ def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
     tensor = tensor_type(x)
     if attrs.rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, got {attrs.rounding!r}")
-    if tensor.dtype.name != "int32" and (tensor.dtype.name, attrs.rounding) != ("int64", "once"):
-        raise ValueError(f"x must be int32, or int64 with rounding once, got {tensor.dtype} with rounding {attrs.rounding}")
+    if tensor.dtype.name != "int32" and not (tensor.dtype.name == "int64" and attrs.rounding in SINGLE):
+        single = " or ".join(SINGLE)
+        raise ValueError(f"x must be int32, or int64 with rounding {single}, got {tensor.dtype} with rounding {attrs.rounding}")
     for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
         of = tensor_type(part, what=what)
         if of.dtype.name != "int32":
@@ -85,10 +90,11 @@ def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> 
 def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> Array:
     shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
     factor, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, shift))
-    if attrs.rounding == "once":
+    if attrs.rounding in SINGLE:
         total = FRACTION - places.astype(np.int64)
-        product = x.astype(np.int64) * factor + (np.int64(1) << (total - 1))
-        return np.asarray((product >> total).astype(np.int32)).reshape(x.shape)
+        product = x.astype(np.int64) * factor
+        added = (np.int64(1) << (total - 1)) - (product < 0) * (attrs.rounding == ONCE_AWAY)
+        return np.asarray(((product + added) >> total).astype(np.int32)).reshape(x.shape)
     left, right = np.maximum(places, 0), np.maximum(-places, 0)
     product = np.left_shift(x, left).astype(np.int64) * factor.astype(np.int64)
     high = np.clip((product + (1 << (FRACTION - 1))) >> FRACTION, LIMITS.min, LIMITS.max)
@@ -116,10 +122,13 @@ def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.T
             return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
 
         places = read(shift)
-        if attrs.rounding == "once":
+        if attrs.rounding in SINGLE:
             total = FRACTION - te.cast(places, "int64")
             product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
-            return te.cast((product + (te.const(1, "int64") << (total - 1))) >> total, "int32")
+            added = te.const(1, "int64") << (total - 1)
+            if attrs.rounding == ONCE_AWAY:
+                added = te.select(product < 0, added - 1, added)
+            return te.cast((product + added) >> total, "int32")
         return fixed_value(x[indices], read(multiplier), places, attrs.rounding)
 
     made: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
@@ -142,10 +151,10 @@ multiply_fixed = Operator(
 
 def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away", bits: int = FRACTION) -> Expr:
     """Multiply integers by real factors with `bits` significant bits: one factor, or one per index of `axis`. An int64 product is
-    always rounded once."""
+    always rounded once, half up unless `rounding` says otherwise."""
     multipliers, shifts = fixed_points([float(factor) for factor in factors], bits)
     if tensor_type(total.type).dtype.name == "int64":
-        (multipliers, shifts), rounding = reduced(multipliers, shifts), "once"
+        (multipliers, shifts), rounding = reduced(multipliers, shifts), rounding if rounding in SINGLE else ONCE
     if len(factors) == 1:
         multipliers, shifts = multipliers.reshape(()), shifts.reshape(())
     return multiply_fixed(total, constant(multipliers), constant(shifts), axis=axis, rounding=rounding)

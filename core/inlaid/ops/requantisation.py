@@ -32,8 +32,10 @@ class Factor:
     "once"
         floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)): rounded once, half up. A rounding right shift is the special case
         with a multiplier of 2^30.
+    "once_away"
+        the same, but rounded half away from 0: a negative product gets 2^(30 - shift) - 1.
 
-    x * 2^max(shift, 0) wraps in int32. The result of "once" wraps too; its shifts are -31 to 30.
+    x * 2^max(shift, 0) wraps in int32. The results of "once" and "once_away" wrap too; their shifts are -31 to 30.
     """
 
     multipliers: Array

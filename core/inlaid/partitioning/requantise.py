@@ -6,10 +6,10 @@ import numpy as np
 
 from inlaid.graph.pattern import Match
 from inlaid.ops.elementwise import shift_right
-from inlaid.ops.fixed_point import FRACTION
+from inlaid.ops.fixed_point import FRACTION, SINGLE
 from inlaid.ops.quantised import dequantize, quantize
 from inlaid.ops.requantisation import Factor, factor
-from inlaid.plugins.contract import HALF_EVEN, ONCE, Quantisation
+from inlaid.plugins.contract import HALF_EVEN, Quantisation
 
 
 def unlike(found: Match, having: Quantisation) -> str | None:
@@ -40,7 +40,7 @@ def _unfit(asked: Factor, having: Quantisation) -> str | None:
     used = asked.multipliers != 0
     multipliers, shifts = [int(value) for value in asked.multipliers[used]], asked.shifts[used].astype(np.int64)
     room = np.zeros(len(multipliers), np.int64)
-    if asked.rounding in (HALF_EVEN, ONCE):
+    if asked.rounding in (HALF_EVEN, *SINGLE):
         # With a single rounding, only the product matters: a multiplier can have as many bits as the shifts allow.
         room = np.array([FRACTION - value.bit_length() for value in multipliers], np.int64)
         room = room if having.shifts is None else np.minimum(room, shifts - having.shifts[0])

@@ -18,7 +18,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, children, constant
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
-from inlaid.ops.fixed_point import FRACTION
+from inlaid.ops.fixed_point import FRACTION, SINGLE
 from inlaid.ops.upper_half import multiply_high
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.types import TensorType
@@ -44,7 +44,7 @@ def _operands(expr: Expr) -> tuple[Expr, ...]:
 
 def _by_upper_half(expr: Expr) -> Expr | None:
     """Rewrite a `multiply_fixed` call; None for any other expression, or if the result may overflow."""
-    if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
+    if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding in SINGLE:
         return None
     x, multiplier, shift = expr.args
     if not isinstance(multiplier, Constant) or not isinstance(shift, Constant) or np.any(multiplier.data < 0):

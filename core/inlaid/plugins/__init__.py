@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Reject as Reject
     from inlaid.plugins.contract import StaticMemory as StaticMemory
     from inlaid.plugins.contract import Threads as Threads
+    from inlaid.plugins.contract import Tiles as Tiles
     from inlaid.plugins.contract import Tolerance as Tolerance
     from inlaid.plugins.contract import Verdict as Verdict
     from inlaid.plugins.device import CapturingDevice as CapturingDevice
@@ -86,6 +87,7 @@ _NAMES = {
         "Reject",
         "StaticMemory",
         "Threads",
+        "Tiles",
         "Tolerance",
         "Verdict",
     ),

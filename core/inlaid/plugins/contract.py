@@ -47,7 +47,7 @@ class Phase(Enum):
     LOOP = "loop"
 
 
-HALF_EVEN, UP, AWAY, ONCE = ROUNDINGS = ("half_even", "up", "away", "once")
+HALF_EVEN, UP, AWAY, ONCE, ONCE_AWAY = ROUNDINGS = ("half_even", "up", "away", "once", "once_away")
 """Roundings of a requantised sum; see `inlaid.ops.requantisation.Factor`."""
 
 
@@ -56,16 +56,31 @@ class Quantisation:
     """Requantisation of a target: how it scales sums to its stored type. Composites that need a different requantisation are
     rejected with a reason. `inlaid.quantize` produces models that use only this one.
 
-    roundings: any of "half_even", "up", "away", "once" (see `inlaid.ops.requantisation.Factor`); if empty, only the target's rules
-    decide, and the other fields are ignored. multiplier_bits: significant bits of a multiplier; 1 means shifts only. shifts: least
-    and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit multiplier; None for any. per_channel: whether each
-    output channel may have its own factor.
+    roundings: any of "half_even", "up", "away", "once", "once_away" (see `inlaid.ops.requantisation.Factor`); if empty, only the
+    target's rules decide, and the other fields are ignored. multiplier_bits: significant bits of a multiplier; 1 means shifts only.
+    shifts: least and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit multiplier; None for any. per_channel:
+    whether each output channel may have its own factor.
     """
 
     roundings: tuple[str, ...] = ()
     multiplier_bits: int = 31
     shifts: tuple[int, int] | None = None
     per_channel: bool = True
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles in which a target multiplies, at least 1 each. The conformance suite draws sizes that need several tiles, and a part of
+    one.
+
+    rows: rows of a matrix product, or pixels of a convolution. inputs: terms of a sum, or input channels. outputs: columns, or
+    output channels. scratch: bytes of on-chip memory for the operands of one step; 0 if the target has none.
+    """
+
+    rows: int = 32
+    inputs: int = 32
+    outputs: int = 32
+    scratch: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,7 +169,8 @@ class Capabilities:
     kernel's calling thread. thread_stack_bytes: largest buffer on the stack of a parallel loop's thread. standalone: no host
     fallback: a model that the listed targets cannot run completely is refused. device_memory: regions work in device memory, and
     the runtime module has a `Device`. full_rate_float64: whether float64 arithmetic is about as fast as float32. If
-    not, kernels without float64 operands compute nothing in float64. It has an effect only with `threads`.
+    not, kernels without float64 operands compute nothing in float64. It has an effect only with `threads`. tiles: sizes in which
+    the target multiplies, for examples of the conformance suite.
     """
 
     dtypes: tuple[str, ...]
@@ -181,6 +197,7 @@ class Capabilities:
     standalone: bool = False
     device_memory: bool = False
     full_rate_float64: bool = True
+    tiles: Tiles = Tiles()
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """The plugin: `discrete`, and `discrete:unit=1` for regions on a second device of the same kind. `without` names operators, with
-plus signs between them, that the target leaves to others."""
+plus signs between them, that the target leaves to others. With `lanes`, float32 is stored with the last axis in blocks of them."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ PLUGIN_API_VERSION = 2
 class Options:
     unit: int = 0
     without: str = ""
+    lanes: int = 0
 
 
 def capabilities(options):
@@ -43,7 +44,7 @@ def inlaid_op_rules(target):
 def inlaid_codegen(target):
     from .target import DiscreteCodegen
 
-    return DiscreteCodegen()
+    return DiscreteCodegen(target.options.lanes)
 
 
 @hookimpl

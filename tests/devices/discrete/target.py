@@ -15,11 +15,12 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.parse import parse
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.signature import signature_of
+from inlaid.partitioning.borders import stored_function
 from inlaid.partitioning.outline import region_operators
-from inlaid.plugins import Codegen, KernelInfo, KernelTime, Loaded, Reject
+from inlaid.plugins import Border, Codegen, KernelInfo, KernelTime, Loaded, Reject
 from inlaid.reference.codegen import ReferenceCodegen, accepts, flat_types
 from inlaid.runtime.host import HostRuntime
-from inlaid.types import TensorType, type_vars
+from inlaid.types import Layout, TensorType, type_vars
 
 from .machine import MACHINES
 
@@ -39,10 +40,23 @@ def judge(call, without):
 
 
 class DiscreteCodegen(Codegen):
+    def __init__(self, lanes=0):
+        self.lanes = lanes
+
+    def borders(self, region):
+        return region.stored_as(self.form) if self.lanes else None
+
+    def form(self, type_):
+        """The last axis in blocks, if it has a static size."""
+        blocked = type_.dtype.name == "float32" and type_.rank and isinstance(type_.shape[-1], int)
+        return Border(Layout(((type_.rank - 1, self.lanes),))) if blocked else Border()
+
     def compile(self, unit, context):
         for call in region_operators(unit.function):
             if isinstance(verdict := judge(call, ()), Reject):
                 raise Unsupported(verdict.reason, operator=call.callee.name)
+        if unit.borders is not None:
+            unit = dataclasses.replace(unit, function=stored_function(unit.function, unit.borders), borders=None)
         made = ReferenceCodegen().compile(unit, context)
         given = {size for param in unit.function.params for size in type_vars(param.type)}
         worked_out = sorted((size for size in type_vars(unit.function.body.type) - given if ir.existential(size)), key=repr)

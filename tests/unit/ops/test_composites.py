@@ -10,7 +10,7 @@ import pytest
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_op, match, wildcard
-from inlaid.ops.composites import Window, decode_layer, quantised_conv, quantised_matmul, quantised_mean, window
+from inlaid.ops.composites import Window, biased, decode_layer, matmul, quantised_conv, quantised_matmul, quantised_mean, window
 from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
@@ -96,6 +96,25 @@ def test_the_sum_of_a_mean_is_centred_by_its_bias(centre):
     total = ops.reduce_sum(ops.sub(wide, scalar(centre, "int32")) if centre else wide, axes=(2, 3), keepdims=True)
     layer = decode_layer(match(quantised_mean(), stored(total)).captures)
     assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([-63 * centre], [0.5])
+
+
+@pytest.mark.parametrize(("dtype", "matches"), [("int32", True), ("uint8", False), ("int16", False)])
+def test_a_mean_sums_in_a_wide_type(dtype, matches):
+    x = ir.var("x", TensorType((1, 4, 40, 40), "int8"))
+    wide = ops.sub(ops.cast(x, dtype=dtype), scalar(3, dtype))
+    total = ops.shift_right(ops.reduce_sum(wide, axes=(2, 3), keepdims=True), scalar(4, dtype))
+    found = match(quantised_mean(), ops.cast(ops.clip(total, minimum=-128, maximum=127), dtype="int8"))
+    assert (found is not None) == matches
+    if found is not None:
+        assert decode_layer(found.captures).bias.tolist() == [-3 * 1600 - 8]
+
+
+def test_a_bias_along_an_axis_that_a_product_lacks_does_not_match():
+    row = ir.var("x", TensorType((2,), "int8"))
+    product = ops.matmul(row, ir.constant(np.ones((2, 3), np.int8)), out_dtype="int32")
+    total = ops.add(product, scalar([7, 8, 9], "int32"))
+    assert match(biased(matmul(), 1), total) is None
+    assert match(biased(matmul(), -1), total) is not None
 
 
 def test_scales_by_another_axis_than_channels():

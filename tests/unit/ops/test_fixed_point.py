@@ -23,6 +23,10 @@ def exact(x: int, multiplier: int, shift: int, rounding: str) -> int:
     if rounding == "once":
         whole = math.floor(Fraction(x * multiplier, 2 ** (31 - shift)) + Fraction(1, 2))
         return (whole + 2**31) % 2**32 - 2**31
+    if rounding == "once_away":
+        real = Fraction(x * multiplier, 2 ** (31 - shift))
+        whole = math.floor(abs(real) + Fraction(1, 2)) * (-1 if real < 0 else 1)
+        return (whole + 2**31) % 2**32 - 2**31
     wrapped = (x * 2 ** max(shift, 0) + 2**31) % 2**32 - 2**31
     high = math.floor(Fraction(wrapped * multiplier, 2**31) + Fraction(1, 2))
     last = Fraction(high, 2 ** max(-shift, 0))
@@ -67,11 +71,21 @@ def test_the_operator(seed: int, shape: tuple[int, ...], several: bool, rounding
     agree(ops.multiply_fixed, x, multiplier, shift, axis=axis, rounding=rounding)
 
 
+@pytest.mark.parametrize(
+    ("rounding", "results"), [("once", [-2, -1, -1, 0, 1, 2, 2, 3]), ("once_away", [-3, -2, -1, 0, 1, 2, 2, 3])]
+)
+def test_single_roundings_differ_at_negative_ties(rounding: str, results: list[int]) -> None:
+    x = np.array([-5, -3, -2, 0, 1, 3, 4, 5], np.int32)  # times 1/2
+    for dtype in (np.int32, np.int64):
+        found = agree(ops.multiply_fixed, x.astype(dtype), np.array(1 << 30, np.int32), np.array(0, np.int32), rounding=rounding)
+        assert found.tolist() == results
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = np.zeros((2, 3), np.int32)
     with pytest.raises(Exception, match="dimension 0 of the multiplier must be 3, got 2"):
         agree(ops.multiply_fixed, x, np.zeros(2, np.int32), np.zeros(2, np.int32), axis=1)
-    with pytest.raises(Exception, match="x must be int32, or int64 with rounding once, got int64 with rounding"):
+    with pytest.raises(Exception, match="x must be int32, or int64 with rounding once or once_away, got int64 with rounding"):
         agree(ops.multiply_fixed, x.astype(np.int64), np.zeros((), np.int32), np.zeros((), np.int32))
     with pytest.raises(Exception, match="the shift must be int32"):
         agree(ops.multiply_fixed, x, np.zeros((), np.int32), np.zeros((), np.int64))

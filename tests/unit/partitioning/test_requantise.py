@@ -37,7 +37,7 @@ def verdict(body: ir.Expr, having: Quantisation | None = None, dtypes: tuple[str
     return last.reason if isinstance(last, Reject) else ""
 
 
-@pytest.mark.parametrize("rounding", ["half_even", "up", "away", "once"])
+@pytest.mark.parametrize("rounding", ["half_even", "up", "away", "once", "once_away"])
 def test_a_target_lists_what_it_stores(rounding: str) -> None:
     assert verdict(layer(rounding)) == ""
     assert "element type int8 is not among" in verdict(layer(rounding), dtypes=("int32", "float32"))
@@ -63,6 +63,8 @@ FIXED = Quantisation(("up", "once"), multiplier_bits=31, shifts=(-8, 0), per_cha
         (layer("up", 0x5A5A << 16), Quantisation(("up",), 16), ""),
         (layer("once", 0x5A5A, (12,)), Quantisation(("once",), 16, (-8, 0)), ""),
         (layer("once", 1 << 30), Quantisation(("once",), 1), ""),
+        (layer("once_away", 0x5A5A, (12,)), Quantisation(("once_away",), 16, (-8, 0)), ""),
+        (layer("once_away"), Quantisation(("once",)), "rounding once_away, but the target supports once"),
         (layer("once", 1 << 29, (-7,)), Quantisation(("once",), 1, (-7, 0)), "2-bit multipliers, but the target supports 1 bits"),
     ],
 )

@@ -76,5 +76,6 @@ def test_what_stays() -> None:
         product([1 << 30] * 3, [-1, -3, -2], "up"),  # another number to add for each channel
         product(-(1 << 30), -1, "up"),
         product(1 << 30, -1, "once"),
+        product(1 << 30, -1, "once_away"),
     ):
         assert fixed_products(unit) is unit

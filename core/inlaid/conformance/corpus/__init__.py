@@ -1,9 +1,10 @@
 """Examples of every canonical operator, made from choices that are fixed or drawn by Hypothesis."""
 
 from inlaid.conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
-from inlaid.conformance.corpus.example import COMMON, RANKS, Choices, Entry, Example, Form, Unfit
+from inlaid.conformance.corpus.example import COMMON, RANKS, TILES, Choices, Entry, Example, Form, Unfit
 from inlaid.conformance.corpus.host import ENTRIES as HOST
 from inlaid.conformance.corpus.product import ENTRIES as PRODUCT
+from inlaid.conformance.corpus.product import FILLS, SEVERAL
 from inlaid.conformance.corpus.quantised import ENTRIES as QUANTISED
 from inlaid.conformance.corpus.reduction import ENTRIES as REDUCTION
 from inlaid.conformance.corpus.shape import ENTRIES as SHAPE
@@ -19,4 +20,4 @@ def entry_of(operator: Operator) -> Entry | None:
 
 _BY_OPERATOR = {entry.operator: entry for entry in CORPUS}
 
-__all__ = ["COMMON", "CORPUS", "RANKS", "Choices", "Entry", "Example", "Form", "Unfit", "entry_of"]
+__all__ = ["COMMON", "CORPUS", "FILLS", "RANKS", "SEVERAL", "TILES", "Choices", "Entry", "Example", "Form", "Unfit", "entry_of"]

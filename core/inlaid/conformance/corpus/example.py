@@ -12,16 +12,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from inlaid.arith import SizeVar
-from inlaid.conformance.values import MIXES, Array, Mix, random_array
+from inlaid.conformance.values import MIXES, Array, Mix, factors, random_array
 from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
+from inlaid.plugins import Tiles
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 T = TypeVar("T")
 
 SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
 """Extents of axes: small, odd, prime, a vector's length, and one."""
+TILES = Tiles()
+"""Sizes of tiles if none are given."""
 RANKS = (2, 3, 1, 4, 0)
 """Ranks drawn if any rank is allowed, the plain rank first."""
 
@@ -34,7 +37,7 @@ class Choices:
     """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n. The plain choice is always 0, to
     which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have this rank if
     possible; `ranked` records whether a shape did. `given` has known shapes of arguments, by number. Without `edges`, floats have
-    no extreme values. With `binary`, scales are powers of two."""
+    no extreme values. With `binary`, scales are powers of two. `tiles` has the sizes around which those of products are drawn."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Choices:
         given: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
         edges: bool = True,
         binary: bool = False,
+        tiles: Tiles = TILES,
     ) -> None:
         self._choose = choose
         self._sizes = tuple(sizes)
@@ -54,15 +58,18 @@ class Choices:
         self._edges = edges
         self._binary = binary
         self._free = not given
+        self.tiles = tiles
         self.ranked = False
         self.mix: Mix = self.pick(*MIXES) if mix is None else mix
 
     @classmethod
-    def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None) -> Choices:
+    def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None, tiles: Tiles = TILES) -> Choices:
         """Make deterministic choices: plain choices with each mix of values in turn, then different choices for each higher
         number."""
         plain = number < len(MIXES)
-        return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank)
+        return cls(
+            (lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank, tiles=tiles
+        )
 
     def pick(self, *options: T) -> T:
         """Pick one of the options, the first in the plain example."""
@@ -178,15 +185,17 @@ class Choices:
 
     def ordinary(self, shape: Sequence[int], of: str) -> Array:
         """Draw values with well-conditioned sums of products: finite floats around 1, 8-bit integers of the whole range."""
-        element = dtype(of)
-        if element.is_float:
-            return self.array(shape, of, -1.0, 1.0)
-        least, greatest = element.limits if element.is_int else (0, 1)
-        return self.array(shape, of, max(least, -128), min(greatest, 255))
+        return factors(self.seed() + self._count(), shape, of, 0, "plain")
+
+    def factor(self, shape: Sequence[int], of: str, number: int) -> Array:
+        """Draw operand `number` of a product, as `ordinary` does in the mix plain."""
+        return factors(self.seed() + self._count(), shape, of, number, self.mix)
 
     def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
-        """Draw indices into an axis, including negative indices. Draws no indices for an empty axis."""
-        return np.random.default_rng(self.seed() + self._count()).integers(-extent, extent, tuple(shape)).astype(of)
+        """Draw indices into an axis, including negative indices. Raises `Unfit` for indices into an empty axis."""
+        if not extent and 0 not in shape:
+            raise Unfit
+        return np.random.default_rng(self.seed() + self._count()).integers(-extent, max(extent, 1), tuple(shape)).astype(of)
 
     def _count(self) -> int:
         self._asked += 1
@@ -195,12 +204,14 @@ class Choices:
 
 @dataclass(frozen=True)
 class Example:
-    """A call of an operator, and values for its arguments. `types` has the types of sequences, optionals and strings among them."""
+    """A call of an operator, and values for its arguments. `types` has the types of sequences, optionals and strings among them;
+    `tiles` are those around which sizes were drawn."""
 
     operator: Operator
     inputs: tuple[Any, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[int, Type] = field(default_factory=dict)
+    tiles: Tiles = TILES
 
     def forms(self) -> tuple[Form, ...]:
         """Return the call with all arguments variable, and, if the operator allows it, with all but the first constant and with

@@ -19,9 +19,28 @@ _WINDOWS = (
 )
 """Common windows: extent, stride, dilation, and padding before and after, equal along all axes."""
 
+WIDE = 131
+"""Input channels of which a window of 3 x 3 fills an accumulator of 24 bits."""
+DEEP = 1031
+"""Terms of a sum that fill an accumulator of 24 bits in the mix full."""
+SEVERAL = "several tiles"
+FILLS = "fill an accumulator of 24 bits"
+FILLING = 800
+"""Number of products of 8-bit integers whose sum exceeds 24 bits, though a tenth of the integers are not the extreme."""
+LARGE = 256
+"""Greatest tile of which examples have more than two."""
+MOST_SCRATCH = 1 << 20
+"""Greatest scratch memory that the weights of an example exceed, in bytes."""
 
-def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
-    """Pick the spatial shape, kernel shape and attributes of a window that fits at least once; 2-d in the plain example."""
+
+def several(tile: int) -> int:
+    """Return an odd extent that needs several tiles, the last of them in part."""
+    return (2 * tile + 3 if tile <= LARGE else tile + 1) | 1
+
+
+def _window(choices: Choices, tiled: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """Pick the spatial shape, kernel shape and attributes of a window that fits at least once; 2-d in the plain example. With
+    `tiled`, there may be several tiles of positions."""
     given = choices.given(0)
     rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
     if rank < 1 or (given is not None and 0 in given[2:]):
@@ -30,22 +49,25 @@ def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tu
     size, stride, dilation, before, behind = choices.pick(*_WINDOWS)
     kernel = choices.each(rank, size, 1, 2, 3, 5)
     strides = choices.each(rank, stride, 1, 2, 3)
-    dilations = choices.each(rank, dilation, 1, 2) if dilated else (1,) * rank
+    dilations = choices.each(rank, dilation, 1, 2)
     if given is not None:
         kernel = tuple(map(min, kernel, given[2:]))
         dilations = tuple(map(min, dilations, (max(extent // size, 1) for extent, size in zip(given[2:], kernel, strict=True))))
     wanted = choices.pick((before,) * rank + (behind,) * rank, choices.each(2 * rank, 0, 1, 2))
     pads = tuple(min(pad, (size - 1) * by) for pad, size, by in zip(wanted, kernel * 2, dilations * 2, strict=True))
-    extra = [choices.pick(4, 0, 1, 7, 11) for _ in range(rank)]
+    # The first axis alone may need several tiles.
+    pixels = (several(choices.tiles.rows),)
+    extra = [choices.pick(4, 0, 1, 7, 11, *(() if axis or not tiled else pixels)) for axis in range(rank)]
     spatial = tuple((size - 1) * by + 1 + more for size, by, more in zip(kernel, dilations, extra, strict=True))
     return spatial if given is None else given[2:], kernel, {"strides": strides, "dilations": dilations, "pads": pads}
 
 
 def _channels(choices: Choices) -> tuple[int, int, int]:
-    """Pick the number of groups, and of input and output channels per group: enough for vectors, few, or one."""
+    """Pick the number of groups, and of input and output channels per group: enough for vectors or several tiles, few, or one."""
+    inputs, outputs = several(choices.tiles.inputs), several(choices.tiles.outputs)
     groups, inner, outer = choices.pick(
         (1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33), (16, 1, 1), (2, 16, 16), (1, 32, 16), (1, 4, 4),
-        (4, 1, 2), (32, 1, 1),
+        (4, 1, 2), (32, 1, 1), (outputs, 1, 1), (1, inputs, 4), (1, 16, outputs), (1, WIDE, 3),
     )  # fmt: skip
     given = choices.given(0)
     if given is None:
@@ -65,25 +87,42 @@ def _of_convolution(example: Example) -> dict[str, str]:
     """Describe the grouping of channels, their number, and the kernel's extents."""
     x, w = (value.shape for value in example.inputs[:2])
     groups = example.attrs["groups"]
-    alone = groups > 1 and groups == x[1]
+    alone, taps = groups > 1 and groups == x[1], math.prod(w[2:])
     per_group = w[1] if example.operator is ops.conv_transpose else w[0] // groups
     kind = "one" if groups == 1 else "several" if not alone else "depthwise" if per_group == 1 else "depthwise, several outputs"
-    return {**_of_window(example), "groups": kind, "kernel": f"all {w[2]}" if len({*w[2:]}) == 1 else "mixed"}
+    kind += ", an odd number" if alone and x[1] % 2 else ""
+    found = {**_of_window(example), "groups": kind, "kernel": f"all {w[2]}" if len({*w[2:]}) == 1 else "mixed"}
+    return {**found, **_extents(example, math.prod(x[2:]), x[1] // groups * taps, per_group * groups)}
+
+
+def _extents(example: Example, rows: int, terms: int, columns: int) -> dict[str, str]:
+    """Describe how many tiles a product needs, and whether its sums may fill an accumulator. Kernels of integers and of floats
+    differ, so that their properties have names of their own."""
+    integer, tiles = example.inputs[0].dtype.kind in "iu", example.tiles
+    extents = {"rows": _many(rows, tiles.rows), "terms": _many(terms, tiles.inputs), "columns": _many(columns, tiles.outputs)}
+    if integer and terms > FILLING:
+        extents["terms"] = FILLS
+    return {f"{name} of integers" if integer else name: many for name, many in extents.items()}
+
+
+def _many(extent: int, tile: int) -> str:
+    return "one" if extent == 1 else SEVERAL if extent > tile else "many"
 
 
 def _of_window(example: Example) -> dict[str, str]:
-    """Describe the number of channels (a multiple of 16, of 4, or any), the spatial rank, and the batch."""
+    """Describe the number of channels (several tiles, a multiple of 16, of 4, or any), the spatial rank, and the batch."""
     shape = example.inputs[0].shape
     channels = next((f"a multiple of {by}" for by in (16, 4) if shape[1] % by == 0), "any number")
+    channels = SEVERAL if shape[1] > example.tiles.inputs else channels
     return {"channels": channels, "spatial rank": str(len(shape) - 2), "batch": "one" if shape[0] == 1 else "several"}
 
 
 def _conv(choices: Choices, of: str) -> Example:
-    spatial, kernel, attrs = _window(choices)
+    spatial, kernel, attrs = _window(choices, tiled=True)
     groups, inner, outer = _channels(choices)
-    x = choices.ordinary((_batch(choices, 1, 2, 0), groups * inner, *spatial), of)
-    weights = {"uint8": "int8"}.get(of, of)
-    return Example(ops.conv, (x, choices.ordinary((groups * outer, inner, *kernel), weights)), {**attrs, "groups": groups})
+    x = choices.factor((_batch(choices, 1, 2, 0), groups * inner, *spatial), of, 0)
+    w = choices.factor((groups * outer, inner, *kernel), {"uint8": "int8"}.get(of, of), 1)
+    return Example(ops.conv, (x, w), {**attrs, "groups": groups}, tiles=choices.tiles)
 
 
 def _conv_transpose(choices: Choices, of: str) -> Example:
@@ -92,7 +131,8 @@ def _conv_transpose(choices: Choices, of: str) -> Example:
     extra = tuple(choices.below(stride) for stride in attrs["strides"])
     x = choices.ordinary((_batch(choices, 1, 2, 0), groups * inner, *spatial), of)
     w = choices.ordinary((groups * inner, outer, *kernel), of)
-    return Example(ops.conv_transpose, (x, w), {**attrs, "groups": groups, "output_padding": extra})
+    attrs |= {"groups": groups, "output_padding": extra}
+    return Example(ops.conv_transpose, (x, w), attrs, tiles=choices.tiles)
 
 
 def _positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> tuple[int, ...]:
@@ -121,7 +161,11 @@ def _col2im(choices: Choices, of: str) -> Example:
 
 
 def _matmul(choices: Choices, of: str) -> Example:
-    m, k, n = choices.pick(3, 1, 16, 0, 13), choices.pick(5, 1, 16, 33), choices.pick(7, 1, 16, 32)
+    tiles, deep = choices.tiles, (DEEP,) if dtype(of).is_int else ()
+    m = choices.pick(3, 1, 16, 0, 13, several(tiles.rows))
+    k, n = choices.pick(5, 1, 16, 33, several(tiles.inputs), *deep), choices.pick(7, 1, 16, 32, several(tiles.outputs))
+    if tiles.scratch and choices.pick(False, False, False, True):
+        k = n = math.isqrt(min(tiles.scratch, MOST_SCRATCH)) + 1
     left, right = choices.pick(((), ()), ((2,), ()), ((2, 1), (3,)), ((4,), (4,)), ((), (2,)))
     shapes = choices.pick(((*left, m, k), (*right, k, n)), ((k,), (k, n)), ((m, k), (k,)))
     first, second = choices.given(0), choices.given(1)
@@ -132,13 +176,17 @@ def _matmul(choices: Choices, of: str) -> Example:
     elif second is not None:
         shapes = (m, second[-2] if len(second) > 1 else second[0]), second
     names = of, {"uint8": "int8"}.get(of, of)
-    return Example(ops.matmul, tuple(choices.ordinary(shape, name) for shape, name in zip(shapes, names, strict=True)))
+    arrays = (choices.factor(shape, name, number) for number, (shape, name) in enumerate(zip(shapes, names, strict=True)))
+    return Example(ops.matmul, tuple(arrays), tiles=tiles)
 
 
 def _of_product(example: Example) -> dict[str, str]:
-    """Describe the ranks, and whether the product has one row or many."""
+    """Describe the ranks, the tiles that the product needs, and whether its weights exceed the scratch memory."""
     left, right = (value.shape for value in example.inputs)
-    return {"ranks": f"{min(len(left), 3)} and {min(len(right), 3)}", "rows": "one" if len(left) < 2 or left[-2] == 1 else "many"}
+    rows, columns = left[-2] if len(left) > 1 else 1, right[-1] if len(right) > 1 else 1
+    found = {"ranks": f"{min(len(left), 3)} and {min(len(right), 3)}", **_extents(example, rows, left[-1], columns)}
+    exceeds = 0 < min(example.tiles.scratch, MOST_SCRATCH) < example.inputs[1].nbytes
+    return {**found, "weights": "beyond the scratch memory"} if exceeds else found
 
 
 def _det(choices: Choices, of: str) -> Example:
@@ -149,9 +197,11 @@ def _det(choices: Choices, of: str) -> Example:
 def _pool(name: str, *flags: str) -> Callable[[Choices, str], Example]:
     def make(choices: Choices, of: str) -> Example:
         spatial, kernel, attrs = _window(choices)
-        shape = choices.given(0) or (choices.pick(1, 2), choices.pick(3, 1, 16, 4), *spatial)
+        channels = choices.pick(3, 1, 16, 4, several(choices.tiles.inputs))
+        shape = choices.given(0) or (choices.pick(1, 2), channels, *spatial)
         x = choices.ordinary(shape, of) if name == "avg_pool" else choices.array(shape, of)
-        return Example(ops.TABLE[name], (x,), {**attrs, "kernel": kernel, **{flag: choices.flag() for flag in flags}})
+        attrs |= {"kernel": kernel, **{flag: choices.flag() for flag in flags}}
+        return Example(ops.TABLE[name], (x,), attrs, tiles=choices.tiles)
 
     return make
 

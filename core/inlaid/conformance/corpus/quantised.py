@@ -8,6 +8,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus.example import Choices, Entry, Example
+from inlaid.ops.fixed_point import ROUNDINGS
 
 _STORED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "float8e4m3fn", "float8e5m2")
 
@@ -52,7 +53,7 @@ def _multiply_fixed(choices: Choices, of: str) -> Example:
     axis = choices.axis(len(shape))
     factors = choices.pick((), (shape[axis],))
     multipliers, shifts = choices.array(factors, of, 1 << 30, (1 << 31) - 256), choices.array(factors, of, -12, -1)
-    attrs = {"axis": axis, "rounding": choices.pick("up", "away", "once")}
+    attrs = {"axis": axis, "rounding": choices.pick(*ROUNDINGS)}
     return Example(ops.multiply_fixed, (choices.array(shape, of, -100000, 100000), multipliers, shifts), attrs)
 
 

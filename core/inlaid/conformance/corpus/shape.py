@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus.example import COMMON, FLOATS, INTEGERS, MOVED, NUMBERS, Choices, Entry, Example
+from inlaid.conformance.corpus.example import COMMON, FLOATS, INTEGERS, MOVED, NUMBERS, Choices, Entry, Example, Unfit
+
+REACHED = 16
+"""Extent of an axis for which computed indices are in range."""
 
 
 def _reshape(choices: Choices, of: str) -> Example:
@@ -89,9 +92,15 @@ def _after(choices: Choices, of: str) -> Example:
 
 
 def _take(choices: Choices, of: str) -> Example:
-    shape = choices.solid_shape(most=3)
+    data, rows = choices.given(0), choices.given(1)
+    shape = choices.solid_shape(most=3) if data is None else data
+    if not shape:
+        raise Unfit
     axis = choices.axis(len(shape))
-    where = choices.indices(choices.shape(most=2), shape[axis], choices.pick("int64", "int32"))
+    if data is None and rows is not None:
+        # Indices are computed from ordinary integers, of magnitudes up to 8.
+        shape = tuple(REACHED if number == axis else extent for number, extent in enumerate(shape))
+    where = choices.indices(choices.shape(most=2) if rows is None else rows, shape[axis], choices.pick("int64", "int32"))
     return Example(ops.take, (choices.array(shape, of), where), {"axis": axis})
 
 

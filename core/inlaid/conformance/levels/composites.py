@@ -8,12 +8,13 @@ the attributes and shapes of each operator that the rule accepts. See `variants`
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from inlaid.conformance.case import Case, Failed
-from inlaid.conformance.corpus import COMMON, entry_of
+from inlaid.conformance.case import Case, Failed, Undefined
+from inlaid.conformance.corpus import COMMON, FILLS, SEVERAL, entry_of
 from inlaid.conformance.coverage import Explorer, Values, Vector, selected
 from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
 from inlaid.conformance.target_under_test import TargetUnderTest
@@ -25,6 +26,7 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Pattern, match
 from inlaid.ops import TABLE
 from inlaid.ops.fixed_point import multiply_fixed
+from inlaid.ops.quantised import requantize
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.partitioning.requantise import unlike
@@ -40,6 +42,10 @@ FEWER = 6
 """Replaces `ATTEMPTS` for further element types and kinds of weights once an example was found."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
 """Operators that round, but whose results are defined exactly."""
+REQUANTISED = frozenset((multiply_fixed.name, requantize.name))
+"""Operators whose factors may shift sums to the left, if these are small."""
+ENOUGH = 8
+"""Number of elements of a result that suffice to notice a difference."""
 NEIGHBOURS = 120
 """Greatest number of choices tried for each operator of a composite."""
 PAIRED = 2
@@ -92,6 +98,7 @@ class _Neighbour:
     """An example with changed choices of one operator, and the properties of the operator."""
 
     made: Made
+    draw: Draw
     values: Values
 
 
@@ -144,8 +151,12 @@ class Search:
             if match(self.pattern, function.body) is None:
                 continue
             for mix in MIXES:
-                if not self._accepts(drawn(function, mix)):
-                    raise Failed(f"a declared example is rejected: {self.reasons.most_common(1)[0][0]}")
+                made = drawn(function, mix)
+                claim = self.tested.claim(made.function, self.rule)
+                if isinstance(claim, Reject):
+                    raise Failed(f"a declared example is rejected: {claim.reason}")
+                if not self._accepts(made) and mix == "plain":
+                    raise Failed(f"{self.reasons.most_common(1)[0][0]}; make indices and sizes of the declared example constants")
             for variant in every:
                 if match(variant.pattern, function.body) is not None:
                     self.exercised |= variant.branches
@@ -175,17 +186,17 @@ class Search:
                         break
 
     def _remember(self, variant: Variant, draw: Draw, made: Made) -> None:
-        """Keep an accepted example for each of its operators. Prefers examples of few operators, since operators constrain each
-        other."""
+        """Keep an accepted example for each of its operators. Prefers examples with elements, and of few operators, since operators
+        constrain each other."""
         for name in () if variant.single else made.recipes:
-            if name not in self.plainest or len(made.recipes) < len(self.plainest[name][2].recipes):
+            if name not in self.plainest or _plainness(made) < _plainness(self.plainest[name][2]):
                 self.plainest[name] = variant, draw, made
 
     def made(self, variant: Variant, draw: Draw) -> Made | None:
         """Generate an example of a variant. Returns None if no example was found."""
         with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
-                return make(variant.pattern, draw)
+                return make(variant.pattern, replace(draw, target=self.tested.capabilities))
             except Stuck as error:
                 self.stuck[variant] = str(error)
         return None
@@ -194,13 +205,17 @@ class Search:
         """Change the choices of operator `name` in an example, and compare examples that cover the accepted values with the
         reference."""
 
+        tiles = self.tested.capabilities.tiles
+
         def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
-            other = self.made(variant, replace(draw, recipes={**made.recipes, name: recipe}))
-            found = None if other is None else facts(other.function, name)
+            changed = replace(draw, recipes={**made.recipes, name: recipe})
+            changed = replace(changed, aim="roundings" if name in REQUANTISED else "multipliers")
+            other = self.made(variant, changed)
+            found = None if other is None else facts(other.function, name, tiles)
             if other is None or found is None:
                 return [], ()
-            return [_Neighbour(other, found)], other.recipes[name].counts
+            return [_Neighbour(other, changed, found)], other.recipes[name].counts
 
         def refuse(neighbour: _Neighbour) -> str | None:
             claim = self.tested.claim(neighbour.made.function, self.rule)
@@ -209,9 +224,27 @@ class Search:
         origins = ((), made.recipes[name].chosen)
         explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS, origins)
         explorer.run(())
-        plain = facts(made.function, name)
-        for neighbour in selected(explorer.trials, () if plain is None else (plain,), PAIRED):
-            self._accepts(neighbour.made)
+        plain = facts(made.function, name, tiles)
+        small = [replace(draw, recipes=made.recipes)] if name in REQUANTISED else []
+        # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
+        covered = () if plain is None or name in REQUANTISED else (plain,)
+        for neighbour in selected(explorer.trials, covered, PAIRED):
+            if self._accepts(neighbour.made):
+                self._remember(variant, neighbour.draw, neighbour.made)
+            if FILLS in neighbour.values.values():
+                self._again(variant, replace(neighbour.draw, mix="full"))
+            if neighbour.values.get("rows of integers") == SEVERAL and not REQUANTISED.isdisjoint(made.recipes):
+                small.append(neighbour.draw)
+            if name in REQUANTISED:
+                self._again(variant, replace(neighbour.draw, mix="small"))
+        for other in small[:1]:
+            self._again(variant, replace(other, mix="small", aim="shifts"))
+
+    def _again(self, variant: Variant, draw: Draw) -> None:
+        """Compare an example with another mix of values with the reference, if it can be made."""
+        other = self.made(variant, draw)
+        if other is not None:
+            self._accepts(other)
 
     def _hold(self, variant: Variant, draw: Draw, made: Made) -> bool:
         """Compare an example with the reference, with each mix of values. Returns whether the rule accepts it."""
@@ -225,21 +258,31 @@ class Search:
         self.exercised |= variant.branches
         edges = _roundings(made.function) < 2
         for mix in MIXES[1:]:
-            other = self.made(variant, replace(draw, mix=mix, edges=edges))
-            if other is not None:
-                self._accepts(other)
+            self._again(variant, replace(draw, mix=mix, edges=edges))
         return True
 
     def _accepts(self, made: Made) -> bool:
-        """Test whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
+        """Test whether the rule accepts an example, which must then agree with the reference. Raises
+        `Failed`. An example without a defined result does not count."""
         claim = self.tested.claim(made.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
             return False
         allowed = partial(of_composite, self.tested, self.rule.name, _exact(made.function))
-        hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        try:
+            hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        except Undefined as error:
+            self.reasons[str(error)] += 1
+            return False
         self.accepted += 1
         return True
+
+
+def _plainness(made: Made) -> tuple[int, int]:
+    """Order examples: those with enough elements first, then those of few operators."""
+    type_ = made.function.body.type
+    elements = math.prod(dim for dim in type_.shape if isinstance(dim, int)) if isinstance(type_, TensorType) else ENOUGH
+    return -min(elements, ENOUGH), len(made.recipes)
 
 
 def _fits(made: Made, draw: Draw) -> bool:

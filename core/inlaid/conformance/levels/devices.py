@@ -12,14 +12,12 @@ import numpy as np
 from inlaid import arith
 from inlaid.conformance import samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
-from inlaid.conformance.samples import Array, Sample
+from inlaid.conformance.samples import Array
+from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.conformance.tolerance import compare
 from inlaid.errors import OutOfMemory
-from inlaid.graph.interp import evaluate
 from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, DeviceTensor
 from inlaid.runtime.device_memory import DeviceArray
-from inlaid.types import TensorType, TupleType
 
 POISON = 0xA5
 GUARD = 4096
@@ -161,60 +159,50 @@ def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
     own = runtime.device()
     assert own is not None
     for sample in samples.claimed(tested):
-        artifact = tested.package(sample.composed).artifacts[0]
+        artifact = samples.artifact_of(tested, sample)
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None:
             raise Failed("Capabilities.device_memory is set, but the runtime loads kernels without `launching`")
         if artifact.signature.dims:
             continue
         tried = True
-        results = _launched(own, artifact, kernel, sample.inputs, _types(sample.function.body.type), sample.name)
-        wanted = evaluate(sample.function, sample.inputs)
+        stored = StoredForm(tested, sample)
         try:
-            compare(sample.function.body.type, wanted, results, sample.allowed)
+            stored.check(_launched(own, artifact, kernel, stored, sample.name))
         except Failed as error:
             raise Failed(f"the kernel of {sample.name}, on memory that is not zeroed: {error}") from None
     if not tried:
         raise Skipped("no kernel has static sizes")
 
 
-def _types(type_: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    parts = type_.fields if isinstance(type_, TupleType) else (type_,)
-    tensors = [part for part in parts if isinstance(part, TensorType)]
-    return [(tuple(int(dim) for dim in part.shape if isinstance(dim, int)), part.dtype.numpy) for part in tensors]
-
-
-def _launched(
-    device: Device, artifact: Artifact, kernel: DeviceKernel, inputs: Any, outputs: list[tuple[tuple[int, ...], Any]], what: str
-) -> list[Array]:
+def _launched(device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> list[Array]:
     """Launch a kernel on tensors between guards and return its results."""
     queue = device.queue()
 
     def guarded(size: int) -> _Memory:
         return _Memory(device, queue, size + 2 * GUARD)
 
-    given = [guarded(value.nbytes) for value in inputs]
-    tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in zip(given, inputs, strict=True)]
-    for tensor, value in zip(tensors, inputs, strict=True):
-        device.upload(np.array(value, order="C"), tensor, queue)
-    sizes = [_size(*of) for of in outputs]
-    made = [guarded(size) for size in sizes]
-    results = [memory.part(GUARD, *of) for memory, of in zip(made, outputs, strict=True)]
+    given = [guarded(value.nbytes) for value in stored.inputs]
+    tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in zip(given, stored.inputs, strict=True)]
+    for tensor, value in zip(tensors, stored.inputs, strict=True):
+        device.upload(value, tensor, queue)
+    made = [guarded(of.bytes) for of in stored.outputs]
+    results = [memory.part(GUARD, of.shape, of.dtype) for memory, of in zip(made, stored.outputs, strict=True)]
     size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
     scratch = guarded(size)
     workspace = scratch.part(GUARD, (size,), np.dtype(np.uint8)) if size else None
     kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), queue)
     for name, memory, length in (
-        *(("an input", memory, value.nbytes) for memory, value in zip(given, inputs, strict=True)),
-        *(("an output", memory, length) for memory, length in zip(made, sizes, strict=True)),
+        *(("an input", memory, value.nbytes) for memory, value in zip(given, stored.inputs, strict=True)),
+        *(("an output", memory, of.bytes) for memory, of in zip(made, stored.outputs, strict=True)),
         ("its workspace", scratch, size),
     ):
         whole = memory.read()
         if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
             raise Failed(f"the kernel of {what} writes outside of {name}")
     found = []
-    for memory, length, (shape, dtype) in zip(made, sizes, outputs, strict=True):
-        found.append(memory.read()[GUARD : GUARD + length].view(dtype).reshape(shape))
+    for memory, of in zip(made, stored.outputs, strict=True):
+        found.append(memory.read()[GUARD : GUARD + of.bytes].view(of.dtype).reshape(of.shape))
     for memory in (*given, *made, scratch):
         device.free(memory.tensor.buffer)
     device.release(queue)
@@ -231,21 +219,21 @@ def replays(tested: TargetUnderTest, device: Device) -> None:
     assert isinstance(own, CapturingDevice)
     tried = False
     for sample in samples.claimed(tested):
-        artifact = tested.package(sample.composed).artifacts[0]
+        artifact = samples.artifact_of(tested, sample)
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is not None and not artifact.signature.dims:
-            tried |= _replayed(own, artifact, kernel, sample)
+            tried |= _replayed(own, artifact, kernel, StoredForm(tested, sample), sample.name)
     if not tried:
         raise Skipped("no kernel of static sizes can be recorded")
 
 
-def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, sample: Sample) -> bool:
+def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> bool:
     """Check a kernel's recording. Returns whether the kernel can be recorded."""
     first, second = device.queue(), device.queue()
-    given = [_Memory(device, first, max(value.nbytes, 1)) for value in sample.inputs]
-    made = [_Memory(device, first, max(_size(*of), 1)) for of in _types(sample.function.body.type)]
-    tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(given, sample.inputs, strict=True)]
-    results = [memory.part(0, *of) for memory, of in zip(made, _types(sample.function.body.type), strict=True)]
+    given = [_Memory(device, first, max(value.nbytes, 1)) for value in stored.inputs]
+    made = [_Memory(device, first, max(of.bytes, 1)) for of in stored.outputs]
+    tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(given, stored.inputs, strict=True)]
+    results = [memory.part(0, of.shape, of.dtype) for memory, of in zip(made, stored.outputs, strict=True)]
     size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
     scratch = _Memory(device, first, max(size, 1))
     device.synchronise(device.event(first))
@@ -255,21 +243,18 @@ def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel,
     recording = device.end_capture(first)
     if recording is not None:
         if any((memory.read() != POISON).any() for memory in made):
-            raise Failed(f"the kernel of {sample.name} runs during recording")
-        wanted = evaluate(sample.function, sample.inputs)
+            raise Failed(f"the kernel of {what} runs during recording")
         for queue in (first, second):
-            for tensor, value in zip(tensors, sample.inputs, strict=True):
-                device.upload(np.array(value, order="C"), tensor, queue)
+            for tensor, value in zip(tensors, stored.inputs, strict=True):
+                device.upload(value, tensor, queue)
             device.replay(recording, queue)
             found = [memory.read(queue) for memory in made]
-            shaped = [
-                array[: _size(shape, dtype)].view(dtype).reshape(shape)
-                for array, (shape, dtype) in zip(found, _types(sample.function.body.type), strict=True)
-            ]
             try:
-                compare(sample.function.body.type, wanted, shaped, sample.allowed)
+                stored.check(
+                    [array[: of.bytes].view(of.dtype).reshape(of.shape) for array, of in zip(found, stored.outputs, strict=True)]
+                )
             except Failed as error:
-                raise Failed(f"the kernel of {sample.name}, replayed: {error}") from None
+                raise Failed(f"the kernel of {what}, replayed: {error}") from None
             for memory in made:
                 device.upload(np.full(memory.tensor.shape, POISON, np.uint8), memory.tensor, queue)
             device.synchronise(device.event(queue))
@@ -279,10 +264,6 @@ def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel,
     for queue in (first, second):
         device.release(queue)
     return recording is not None
-
-
-def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return int(np.prod(shape)) * dtype.itemsize
 
 
 def keeps_results(tested: TargetUnderTest, device: Device) -> None:

@@ -55,7 +55,7 @@ def _agrees(entry: Entry, element: str) -> Check:
 def _pinned(tested: TargetUnderTest, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
     """Yield the fixed examples that the rules accept: up to `most`, and examples of further ranks."""
     for number in range(most):
-        forms = _claimed(tested, entry.example(Choices.pinned(number), element))
+        forms = _claimed(tested, entry.example(Choices.pinned(number, tiles=tested.capabilities.tiles), element))
         yield from forms if number == 0 and element in COMMON else forms[:1]
     if element == _first_claimed(tested, entry):
         yield from _of_other_ranks(tested, entry, element)
@@ -97,7 +97,7 @@ def _drawn(entry: Entry, element: str) -> Check:
                 drawn.append(data.draw(st.integers(0, count - 1)))
                 return drawn[-1]
 
-            forms = _claimed(tested, entry.example(Choices(choose), element))
+            forms = _claimed(tested, entry.example(Choices(choose, tiles=tested.capabilities.tiles), element))
             if forms and any(drawn):
                 _hold(tested, entry, forms[choose(len(forms))])
                 tried += 1
@@ -142,8 +142,8 @@ def _exercised(operator: Operator | str) -> Check:
             found = search(tested, entry)
             for trial in selected(found.trials, _values_of_pinned(tested, entry)):
                 _hold(tested, entry, trial.form)
-                for mix in MIXES[1:]:
-                    other = trial.with_mix(entry, mix)
+                for mix in trial.mixes():
+                    other = trial.with_mix(entry, mix, tested.capabilities.tiles)
                     if other is not None and accepted(tested, other) is None:
                         _hold(tested, entry, other)
         if not own and (found is None or not found.trials):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import gc
 import mmap
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,17 +20,14 @@ from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.samples import Array, Run, Sample
+from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
-from inlaid.driver.build import ALONE
 from inlaid.errors import InlaidError, InputError, KernelFault
-from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.partitioning.borders import decode, encode, stored_function
-from inlaid.plugins import Border, Kernel, RuntimeModule
+from inlaid.plugins import Kernel, RuntimeModule
 from inlaid.runtime.arrays import address, aligned_empty
 from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType, TupleType, Type, from_numpy
 
 GUARD = 4096
 """Number of guard bytes on either side of a buffer, which must stay unchanged."""
@@ -40,6 +39,12 @@ LOADS = 100
 WARM_UP = 10
 """Divisor of the number of measured runs and loads; the quotient is the number of warm-up runs, which fill caches and free
 lists."""
+DROPS = 3
+"""Number of times that each sample is loaded, run and dropped."""
+PATIENCE = 2.0
+"""Seconds in which a thread has to end."""
+AGAIN = 3
+"""Number of runs of an executable that have to give equal bits."""
 GROWTH = 8 << 20
 """Allowed growth in bytes of a process that repeats the same loads and runs."""
 
@@ -64,7 +69,7 @@ def gives_the_same_again(tested: TargetUnderTest) -> None:
     """Check that the same executable, inputs and number of threads give the same bits."""
     for run in samples.runs(tested):
         executable = run.load()
-        if _bits(executable.run(run.inputs)) != _bits(executable.run(run.inputs)):
+        if len({tuple(_bits(executable.run(run.inputs))) for _ in range(AGAIN)}) > 1:
             raise Failed(f"{run.name} gives different bits when run again")
 
 
@@ -85,6 +90,17 @@ def gives_new_results(tested: TargetUnderTest) -> None:
         for name, value in first.items():
             if any(np.may_share_memory(value, other) for other in (*inputs.values(), *second.values())):
                 raise Failed(f"result {name} of {run.name} shares memory with an input or another result")
+
+
+def runs_interleaved(tested: TargetUnderTest) -> None:
+    """Check that two executables that run in turn, of equal shapes and with different constants, do not affect each other."""
+    for run in samples.runs(tested):
+        pair = ((run.function, run.load(), run.inputs), (run.other, run.load_other(), run.other_inputs()))
+        for function, executable, inputs in pair * 2:
+            try:
+                run.compare(function, inputs, executable.run(inputs))
+            except Failed as error:
+                raise Failed(f"{run.name}, in turn with the same with other constants: {error}") from None
 
 
 def takes_any_array(tested: TargetUnderTest) -> None:
@@ -132,62 +148,36 @@ def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
     """Check that a kernel writes all of its outputs, and nothing outside of outputs and workspace, for any initial contents."""
     tried = False
     for sample in samples.claimed(tested):
-        artifact = next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
+        artifact = samples.artifact_of(tested, sample)
         if artifact.signature.dims:
             continue
         kernel = tested.registry.runtime(tested.target).load(artifact, artifact.constants).kernel
         if kernel is None:
             continue
         tried = True
-        _invoke_guarded(tested, sample, artifact, kernel)
+        _invoke_guarded(sample, StoredForm(tested, sample), artifact, kernel)
     if not tried:
         raise Skipped("no kernel of static sizes takes its caller's buffers")
 
 
-def _invoke_guarded(tested: TargetUnderTest, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
-    region = tested.region(ALONE, sample.composed)
-    given = sample.inputs if region.borders is None else _stored(sample.inputs, region.borders.inputs)
-    inputs = [_Guarded(value.nbytes) for value in given]
-    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, given, strict=True)]
-    for array, value in zip(arrays, given, strict=True):
+def _invoke_guarded(sample: Sample, stored: StoredForm, artifact: Artifact, kernel: Kernel) -> None:
+    inputs = [_Guarded(value.nbytes) for value in stored.inputs]
+    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, stored.inputs, strict=True)]
+    for array, value in zip(arrays, stored.inputs, strict=True):
         array[...] = value
-    inside = region.function if region.borders is None else stored_function(region.function, region.borders)
-    assert isinstance(inside.body.type, TupleType)
-    parts = [part for part in inside.body.type.fields if isinstance(part, TensorType)]
-    shapes = [tuple(int(dim) for dim in part.shape if isinstance(dim, int)) for part in parts]
-    sizes = [int(np.prod(shape)) * part.dtype.numpy.itemsize for part, shape in zip(parts, shapes, strict=True)]
-    outputs = [_Guarded(size) for size in sizes]
+    outputs = [_Guarded(type_.bytes) for type_ in stored.outputs]
     workspace = _Guarded(int(arith.evaluate(artifact.workspace.get("", 0), {})))
-    results = [guarded.view(shape, part.dtype.numpy) for guarded, part, shape in zip(outputs, parts, shapes, strict=True)]
+    results = [guarded.view(type_.shape, type_.dtype) for guarded, type_ in zip(outputs, stored.outputs, strict=True)]
     kernel.invoke(arrays, results, workspace.view((workspace.size,), np.dtype(np.uint8)), np.zeros(0, np.int64))
     for what, every in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
         if not all(guarded.intact for guarded in every):
             raise Failed(f"the kernel of {sample.name} writes outside of {what}")
-    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, given, strict=True)):
+    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, stored.inputs, strict=True)):
         raise Failed(f"the kernel of {sample.name} writes to an input")
-    type_ = sample.function.body.type
-    if region.borders is not None:
-        results = _read(results, type_, region.borders.outputs)
-    wanted = evaluate(sample.function, sample.inputs)
     try:
-        compare(type_, wanted, results, sample.allowed)
+        stored.check(results)
     except Failed as error:
         raise Failed(f"the kernel of {sample.name}, on buffers that are not zeroed: {error}") from None
-
-
-def _stored(values: Sequence[Array], borders: Sequence[Border]) -> list[Array]:
-    """Convert arrays to their stored form at borders."""
-    params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(values)]
-    encoded = [encode(param, border) for param, border in zip(params, borders, strict=True)]
-    return list(evaluate(ir.function(params, ir.tuple_(encoded)), values))
-
-
-def _read(stored: Sequence[Array], type_: Type, borders: Sequence[Border]) -> list[Array]:
-    """Convert arrays from their stored form at borders to the parts of a value."""
-    params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(stored)]
-    parts = type_.fields if isinstance(type_, TupleType) else (type_,)
-    decoded = [decode(param, part, border) for param, part, border in zip(params, parts, borders, strict=True)]
-    return list(evaluate(ir.function(params, ir.tuple_(decoded)), stored))
 
 
 class _Guarded:
@@ -283,33 +273,65 @@ def counts_its_memory(tested: TargetUnderTest) -> None:
     runtime = tested.registry.runtime(tested.target)
     if runtime.live_bytes() is None:
         raise Skipped("its runtime does not count its memory")
-    artifact = _artifact(tested)
+    artifacts = tuple(tested.once(samples.compiled).values())
     gc.collect()  # drop what earlier cases have left
     before = runtime.live_bytes()
-    for _ in range(3):
-        kernel: object = runtime.load(artifact, artifact.constants)
-        del kernel
+    kernels: list[object] = [runtime.load(artifact, artifact.constants) for artifact in artifacts]
+    kernels.clear()
     gc.collect()
     after = runtime.live_bytes()
     if after != before:
-        raise Failed(f"live_bytes() must return to {before} after three kernels were loaded and dropped, got {after}")
+        raise Failed(f"live_bytes() must return to {before} after {len(artifacts)} kernels were loaded and dropped, got {after}")
 
 
 def closes(tested: TargetUnderTest) -> None:
-    """Check that `close()` may be called twice, and that a closed runtime holds no memory and loads no kernel."""
+    """Check that `close()` may be called twice, and that a closed runtime holds no memory and loads no kernel of any sample."""
     runtime = tested.registry.runtime(tested.target)
     if type(runtime).close is RuntimeModule.close:
         raise Skipped("its runtime holds nothing to close")
-    artifact = _artifact(tested)
+    artifacts = tuple(tested.once(samples.compiled).values())
+    for artifact in artifacts:
+        runtime.load(artifact, artifact.constants)
+    gc.collect()
     runtime.close()
     runtime.close()
     if runtime.live_bytes():
         raise Failed(f"expected 0 live bytes after close(), got {runtime.live_bytes()}")
+    for artifact in artifacts:
+        try:
+            runtime.load(artifact, artifact.constants)
+        except InlaidError:
+            continue
+        raise Failed("a closed runtime must not load a kernel")
+
+
+def ends_its_threads(tested: TargetUnderTest) -> None:
+    """Check that the threads of executables end once these are dropped. Threads that a process has once may stay."""
+    packages = [(run.load().package, run.inputs) for run in samples.runs(tested)]
+
+    def load_and_drop() -> None:
+        for package, inputs in packages:
+            Executable(package, registry=tested.registry).run(inputs)
+        gc.collect()
+
+    load_and_drop()
+    before = _threads()
+    for _ in range(DROPS):
+        load_and_drop()
+    deadline = time.monotonic() + PATIENCE
+    while _threads() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    left = _threads() - before
+    if left > 0:
+        raise Failed(f"{DROPS * len(packages)} executables that were dropped have left {left} threads")
+
+
+def _threads() -> int:
+    """Return the number of threads of this process, those outside Python too where the system lists them."""
     try:
-        runtime.load(artifact, artifact.constants)
-    except InlaidError:
-        return
-    raise Failed("a closed runtime must not load a kernel")
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
 
 
 def keeps_no_memory(tested: TargetUnderTest) -> None:
@@ -398,6 +420,7 @@ CASES = (
     Case("runtime", "checks-artifacts", checks_artifacts),
     Case("runtime", "gives-the-same-again", gives_the_same_again),
     Case("runtime", "gives-new-results", gives_new_results),
+    Case("runtime", "runs-interleaved", runs_interleaved),
     Case("runtime", "takes-any-array", takes_any_array),
     Case("runtime", "keeps-to-its-buffers", keeps_to_its_buffers),
     Case("runtime", "refuses-wrong-inputs", refuses_wrong_inputs),
@@ -405,6 +428,7 @@ CASES = (
     Case("runtime", "reports-faults", reports_faults),
     Case("runtime", "counts-its-memory", counts_its_memory),
     Case("runtime", "closes", closes),
+    Case("runtime", "ends-its-threads", ends_its_threads),
     Case("runtime", "keeps-no-memory", keeps_no_memory),
     Case("runtime", "runs-in-two-threads", runs_in_two_threads),
 )

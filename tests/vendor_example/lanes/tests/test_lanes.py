@@ -244,7 +244,7 @@ def conformance(vendors):
 def test_composites_are_varied(conformance):
     _, examples = conformance
     found = [facts(made.function, "conv") for made in examples["operators/composite[conv]"]]
-    assert {"one", "depthwise"} <= {each["groups"] for each in found}
+    assert {"one", "depthwise"} <= {each["groups"].partition(",")[0] for each in found}
     assert {"all 1", "all 2", "mixed"} <= {each["strides"] for each in found}
 
 

@@ -1,0 +1,37 @@
+"""Origin of an exception: the plugin under test, or Inlaid itself."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from inlaid.errors import InlaidError
+from inlaid.plugins.blame import describe
+
+LIBRARIES = frozenset(("inlaid", "numpy", "ml_dtypes", "hypothesis", "pluggy")) | sys.stdlib_module_names
+"""Packages that Inlaid calls, besides those of plugins."""
+
+
+def foreign_cause(error: BaseException) -> BaseException:
+    """Return the exception that an error of Inlaid reports, such as one that a plugin is blamed for; the error itself if none."""
+    while isinstance(error, InlaidError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def is_internal(error: BaseException) -> bool:
+    """Test whether an exception comes from Inlaid's own code: it is not one of Inlaid's errors, which explain themselves, and no
+    code of a plugin had been called when it was raised."""
+    cause = foreign_cause(error)
+    frames = traceback.walk_tb(cause.__traceback__)
+    modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in frames)
+    return not isinstance(cause, InlaidError) and all(name.partition(".")[0] in LIBRARIES for name in modules)
+
+
+def fault_text(error: BaseException) -> str:
+    """Describe an exception, and say so if the plugin is not at fault."""
+    if not is_internal(error):
+        return f"{type(error).__name__}: {error}"
+    return (
+        f"a fault of the suite, not of the plugin: {describe(foreign_cause(error))}; please report it with the traceback (--debug)"
+    )

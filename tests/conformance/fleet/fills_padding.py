@@ -1,0 +1,23 @@
+"""Leaves sums of lanes without a channel in the padding of a result."""
+
+from fleet.accelerates import *
+
+PLUGIN_API_VERSION = 2
+
+
+@hookimpl
+def inlaid_runtime(target):
+    from fleet.accelerator import Accelerator, Kernel
+
+    class Wrong(Kernel):
+        def laned(self, value):
+            found = super().laned(value)
+            channels = value.shape[1] % 16
+            if channels:
+                found[:, -1, ..., channels:] = 1
+            return found
+
+    class Broken(Accelerator):
+        kernel = Wrong
+
+    return Broken()

@@ -1,0 +1,25 @@
+"""Rounds the first element of an integer layer at random."""
+
+import itertools
+
+from fleet.accelerates import *
+
+PLUGIN_API_VERSION = 2
+
+COINS = itertools.cycle((0, 0, 1))
+
+
+@hookimpl
+def inlaid_runtime(target):
+    from fleet.accelerator import Accelerator, Kernel
+
+    class Wrong(Kernel):
+        def stored(self, sums, *factors, **output):
+            found = super().stored(sums, *factors, **output)
+            found.reshape(-1)[:1] += next(COINS)
+            return found
+
+    class Broken(Accelerator):
+        kernel = Wrong
+
+    return Broken()

@@ -1,0 +1,21 @@
+"""Accepts dilations of a pool, and takes neighbors instead."""
+
+from fleet.accelerates import *
+
+PLUGIN_API_VERSION = 2
+
+
+@hookimpl
+def inlaid_runtime(target):
+    from fleet.accelerator import Accelerator, Kernel
+
+    class Wrong(Kernel):
+        def pool(self, x, dilations, **attributes):
+            sound = super().pool(x, dilations=dilations, **attributes)
+            found = super().pool(x, dilations=(1, 1), **attributes)
+            return found[:, :, : sound.shape[2], : sound.shape[3]]
+
+    class Broken(Accelerator):
+        kernel = Wrong
+
+    return Broken()

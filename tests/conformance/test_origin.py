@@ -1,0 +1,60 @@
+"""Failures say whether the plugin or the suite is at fault, and have tracebacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from inlaid.conformance import patterned
+from inlaid.conformance.case import Case, Outcome
+from inlaid.conformance.suite import cases, run_case
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.plugins import OpRule
+
+from .played import under_test
+
+
+def in_module(name: str) -> Callable[..., Any]:
+    """A check in a module of that name that raises `KeyError`."""
+    namespace: dict[str, Any] = {"__name__": name}
+    exec("def check(tested):\n    return {}['lane']", namespace)
+    check: Callable[..., Any] = namespace["check"]
+    return check
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("inlaid.conformance.levels.lanes", "a fault of the suite, not of the plugin: KeyError: 'lane'; please report it"),
+        ("inlaid_acme.lanes", "KeyError: 'lane'"),
+    ],
+)
+def test_a_fault_of_the_suite_says_so(module: str, reason: str) -> None:
+    result = run_case(under_test(OpRule("add")), Case("codegen", "lanes", in_module(module)))
+    assert result.outcome is Outcome.FAILED
+    assert result.reason.startswith(reason)
+    assert "KeyError: 'lane'" in result.trace and "Traceback" in result.trace
+
+
+def reason_of_composite(rule: OpRule) -> str:
+    found = under_test(rule)
+    (case,) = (case for case in cases(found) if case.name == "composite")
+    return run_case(found, case).reason
+
+
+def test_a_predicate_that_raises_is_a_fault_of_the_plugin() -> None:
+    def raises(expr: Any) -> bool:
+        raise LookupError("no such lane")
+
+    found = reason_of_composite(OpRule(is_op("relu")(is_op("neg")(wildcard()).where(raises)), "lanes"))
+    assert found == "PluginError: the pattern of rule lanes failed: LookupError: no such lane (plugin acme)"
+
+
+def test_an_example_that_cannot_be_drawn_is_a_fault_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace: dict[str, Any] = {"__name__": "inlaid.conformance.patterned"}
+    exec("def _bounded(operator, exprs, attrs):\n    raise OverflowError('220')", namespace)
+    monkeypatch.setattr(patterned, "_bounded", namespace["_bounded"])
+    found = reason_of_composite(OpRule(is_op("clip")(is_op("neg")(wildcard())), "lanes"))
+    assert found.startswith("a fault of the suite, not of the plugin: OverflowError: 220")
