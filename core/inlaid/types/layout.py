@@ -19,8 +19,8 @@ class Layout:
     The buffer has one dimension per axis, then one per block, in the order of `blocks`. With blocks ((1, 16),), a tensor N C H W is
     stored as N C/16 H W 16. A repeated axis splits its previous block again; the factor must divide that block. With blocks ((0,
     64), (1, 16), (0, 4)), a matrix K N is stored as K/64 N/16 16 16 4. If the extent of an axis is not a multiple of the axis's
-    first factor, the axis is padded: with zeros by `pack` and by copies, with arbitrary values by kernels. Kernels never use
-    padding in a result. Empty `blocks` mean row-major order.
+    first factor, the axis is padded: with zeros by `pack` and by copies, with what `Border` says by regions, and with arbitrary
+    values by kernels inside a region, which never use padding in a result. Empty `blocks` mean row-major order.
     """
 
     blocks: tuple[tuple[int, int], ...] = ()
