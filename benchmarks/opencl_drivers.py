@@ -37,13 +37,15 @@ class Driver:
     """An OpenCL driver that runs kernels on the CPU.
 
     title: its name on the page. libraries: glob patterns of its library, each with its folder. install: the command to install it.
-    variables: environment that it needs. conformance: whether the whole suite runs on it.
+    variables: environment that it needs. options: further options of the target for kinds other than `native`. conformance:
+    whether the whole suite runs on it.
     """
 
     title: str
     libraries: tuple[tuple[Path, str], ...]
     install: str
     variables: Mapping[str, str]
+    options: str = ""
     conformance: bool = True
 
     def library(self) -> Path | None:
@@ -78,6 +80,7 @@ DRIVERS = {
         ((SYSTEM, "*/libRusticlOpenCL.so.1"), (SYSTEM, "libRusticlOpenCL.so.1")),
         "apt-get install mesa-opencl-icd",
         {"RUSTICL_ENABLE": "llvmpipe"},
+        ",float64=false",
     ),
     "oclgrind": Driver(
         "Oclgrind",
@@ -96,7 +99,8 @@ def run_suite(name: str, kind: str, only: Sequence[str], jobs: int) -> None:
     if environment is None:
         print(f"{driver.title} is not installed: {driver.install}")
         return
-    command = [sys.executable, "-m", "inlaid", "conformance", "--target", f"opencl:kind={kind}", "--jobs", str(jobs)]
+    target = f"opencl:kind={kind}{'' if kind == 'native' else driver.options}"
+    command = [sys.executable, "-m", "inlaid", "conformance", "--target", target, "--jobs", str(jobs)]
     for prefix in only:
         command += ["--only", prefix]
     reports = FOLDER / "reports"
@@ -128,9 +132,10 @@ def page() -> str:
 # OpenCL drivers
 
 The [conformance suite](conformance.md) of target `opencl` on drivers that run on a CPU: PoCL, Intel's CPU runtime, and rusticl on
-llvmpipe, which has no `float64`. `kind` is the option of the target. `make opencl-drivers` runs the suite and writes this page;
-`make opencl-drivers ONLY="models runtime"` runs a part of the cases. The tests run a sample on each of these drivers that is
-installed, and kernels on Oclgrind, which reports data races and accesses out of bounds.
+llvmpipe, which has no `float64`: code of kind `gpu` is compiled with `float64=false` for it. `kind` is the option of the target.
+`make opencl-drivers` runs the suite and writes this page; `make opencl-drivers ONLY="models runtime"` runs a part of the cases. The
+tests run a sample on each of these drivers that is installed, and kernels on Oclgrind, which reports data races and accesses out of
+bounds.
 
 No GPU has run this code. Drivers of AMD, ARM (Mali), Qualcomm (Adreno), Apple and NVIDIA have never been tried; Clang compiles the
 kernels as OpenCL C 1.2 and 3.0 for SPIR-V, on which several of their compilers are based.

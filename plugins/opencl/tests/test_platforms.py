@@ -7,8 +7,12 @@ from dataclasses import replace
 import pyopencl as cl
 import pytest
 
+import inlaid
+from inlaid import ops
 from inlaid.errors import TargetError
+from inlaid.graph import ir
 from inlaid.plugins.registry import default_registry
+from inlaid.types import TensorType
 from inlaid_opencl import capabilities as facts
 from inlaid_opencl import platforms
 from inlaid_opencl.capabilities import ASSUMED, capabilities, surroundings
@@ -148,6 +152,16 @@ def test_kinds():
         assert ("float64" in found.dtypes) == (kind != "embedded") and "string" not in found.dtypes
         assert bool(found.vector_bits) == (found.threads.block == 1) == (kind == "cpu")
         assert [scope.owner for scope in found.scopes] == ["block"] * (kind == "gpu")
+
+
+@pytest.mark.parametrize("kind", ["native", "cpu", "gpu", "embedded"])
+def test_devices_without_float64(kind):
+    able = capabilities(OpenCLOptions(kind, float64=False))
+    assert "float64" not in able.dtypes and "float32" in able.dtypes and not able.full_rate_float64
+    target = f"opencl:kind={kind},float64=false"
+    x = ir.var("x", TensorType((4,), "float64"))
+    report = inlaid.estimate(ir.Module({"main": ir.function([x], ops.cast(ops.exp(x), dtype="float32"))}), [target, "x86"])
+    assert [item.target.partition(":")[0] for item in report.operators] == ["x86", "x86"]
 
 
 def test_the_size_of_subgroups():

@@ -55,13 +55,15 @@ _BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
 
 
 def facts(options: OpenCLOptions) -> Facts:
-    """Return the facts of the kind in the options, with the option `subgroup`. `native`: the facts of device 0, or of kind `gpu` if
-    this machine has no device."""
-    if options.kind != NATIVE:
-        assumed = ASSUMED[options.kind]
-        if not options.subgroup:
-            return assumed
-        return replace(assumed, threads=replace(assumed.threads, subgroup=options.subgroup, shuffles=True))
+    """Return the facts of the kind in the options, with the options `subgroup` and `float64`. `native`: the facts of device 0, or
+    of kind `gpu` if this machine has no device."""
+    kind = _native() if options.kind == NATIVE else ASSUMED[options.kind]
+    if options.subgroup:
+        kind = replace(kind, threads=replace(kind.threads, subgroup=options.subgroup, shuffles=True))
+    return kind if options.float64 else replace(kind, fp64=False)
+
+
+def _native() -> Facts:
     try:
         return _measured()
     except TargetError:
@@ -122,7 +124,7 @@ def capabilities(options: OpenCLOptions) -> Capabilities:
         link=Link(found.latency, found.transfer),
         stack_bytes=0,
         device_memory=True,
-        full_rate_float64=options.kind == "cpu" or (options.kind == NATIVE and found.vector_bits > 0 and found.fp64),
+        full_rate_float64=found.vector_bits > 0 and found.fp64,
     )
 
 

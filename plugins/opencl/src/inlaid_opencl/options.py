@@ -24,12 +24,14 @@ class OpenCLOptions:
 
     kind: `cpu`; `gpu`; `embedded`, a GPU whose local memory is in global memory; or `native`, which means the kind and limits of
     device 0 of this machine, or `gpu` without a device. subgroup: for `gpu`, the number of work-items that exchange values by
-    subgroup shuffles, 0 for no shuffles. `native` uses the shuffles of device 0, if any.
+    subgroup shuffles, 0 for no shuffles. `native` uses the shuffles of device 0, if any. float64: False for devices that lack it,
+    such as many GPUs; operators on float64 then go to the next target. Kind `embedded` never has it.
 
     Raises `TargetError` for any other kind or subgroup, and for a subgroup with another kind than `gpu`."""
 
     kind: str = NATIVE
     subgroup: int = 0
+    float64: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in (NATIVE, *KINDS):
