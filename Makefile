@@ -32,7 +32,7 @@ SEED := 0
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast fuzz check lint format types contracts docs conformance bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
+.PHONY: help demo test test-avx2 test-fast properties fuzz check lint format types contracts docs conformance bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 
 test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
+
+properties: $(DEVELOPING) ## run the unit tests with random examples of their properties, which `make test` draws alike each time
+	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=random tests/unit
 
 fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans, about 4 minutes; COUNT=number SEED=number
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)

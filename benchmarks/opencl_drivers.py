@@ -105,6 +105,7 @@ def run_suite(name: str, kind: str, only: Sequence[str], jobs: int) -> None:
         command += ["--only", prefix]
     reports = FOLDER / "reports"
     reports.mkdir(exist_ok=True)
+    (reports / f"{name}-{kind}.json").unlink(missing_ok=True)
     print(f"{driver.title}, kind={kind}", flush=True)
     subprocess.run([*command, "--report", str(reports / f"{name}-{kind}.json")], env=environment, check=False)
 
@@ -167,7 +168,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    if options.install and DRIVERS["intel"].library() is None:
+    if options.install and "intel" in options.drivers and DRIVERS["intel"].library() is None:
         subprocess.run([sys.executable, "-m", *INTEL_COMMAND], cwd=ROOT, check=True)
     for name in options.drivers:
         for kind in options.kinds:

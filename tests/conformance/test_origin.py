@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 
 from inlaid.conformance import patterned
 from inlaid.conformance.case import Case, Outcome
+from inlaid.conformance.origin import fault_text, is_internal
 from inlaid.conformance.suite import cases, run_case
+from inlaid.errors import PluginError, Unsupported
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import OpRule
+from inlaid.plugins.blame import blame
 
 from .played import under_test
 
@@ -50,6 +54,34 @@ def test_a_predicate_that_raises_is_a_fault_of_the_plugin() -> None:
 
     found = reason_of_composite(OpRule(is_op("relu")(is_op("neg")(wildcard()).where(raises)), "lanes"))
     assert found == "PluginError: the pattern of rule lanes failed: LookupError: no such lane (plugin acme)"
+
+
+class OtherCodegen:
+    """A code generator whose method has other parameters."""
+
+    def compile(self, unit: object) -> None:
+        pass
+
+
+def test_a_call_with_other_parameters_is_a_fault_of_the_plugin() -> None:
+    codegen: Any = OtherCodegen()
+    with pytest.raises(PluginError) as caught, blame("acme", "the code generator"):
+        codegen.compile(1, 2)
+    assert not is_internal(caught.value)
+
+
+def decoded(code: str) -> Any:
+    try:
+        return json.loads(code)
+    except ValueError as error:
+        raise Unsupported("the code is damaged") from error
+
+
+def test_an_error_that_explains_itself_is_not_of_the_suite() -> None:
+    """Such as damaged code of a plugin, in which the core finds no JSON."""
+    with pytest.raises(Unsupported) as caught:
+        decoded("{")
+    assert fault_text(caught.value) == "Unsupported: the code is damaged"
 
 
 def test_an_example_that_cannot_be_drawn_is_a_fault_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:

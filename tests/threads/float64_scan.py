@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from inlaid.conformance.corpus import CORPUS, Choices, Entry, Form, Unfit
 from inlaid.conformance.coverage import facts_of
 from inlaid.driver.compile import build_package
-from inlaid.errors import InlaidError, ScheduleWarning
+from inlaid.errors import InlaidError, PluginError, ScheduleWarning
 from inlaid.graph import ir
 from inlaid.reference.codegen import FORMAT as REFERENCE
 from inlaid.runtime.launch_code import decode_launches
@@ -26,7 +26,7 @@ from inlaid.runtime.launch_code import decode_launches
 ELEMENTS = ("float32", "float16", "bfloat16")
 DRAWN = 60
 """Number of examples drawn of each operator and element type. One is compiled if it has a value that none before it has."""
-_FLOAT64 = re.compile(r"\b(double(2|3|4|8|16)?|float64x\d+)\b")
+_FLOAT64 = re.compile(r"\b\w*double\w*|\bfloat64x\d+\b")
 
 
 def forms_of(entry: Entry, element: str, drawn: int = DRAWN) -> Iterator[Form]:
@@ -74,6 +74,8 @@ def problems(target: str, prelude: str, forms: Iterable[tuple[str, Form]]) -> tu
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ScheduleWarning)
                 package = build_package(ir.Module({"main": form.function}), [target], keep=False)
+        except PluginError:
+            raise
         except InlaidError:
             continue
         count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 
-from inlaid.errors import InlaidError
+from inlaid.errors import InlaidError, InternalError, PluginError
 from inlaid.plugins.blame import describe
 
 LIBRARIES = frozenset(("inlaid", "numpy", "ml_dtypes", "hypothesis", "pluggy")) | sys.stdlib_module_names
@@ -13,17 +13,20 @@ LIBRARIES = frozenset(("inlaid", "numpy", "ml_dtypes", "hypothesis", "pluggy")) 
 
 
 def foreign_cause(error: BaseException) -> BaseException:
-    """Return the exception that an error of Inlaid reports, such as one that a plugin is blamed for; the error itself if none."""
-    while isinstance(error, InlaidError) and error.__cause__ is not None:
+    """Return the exception for which an error blames a plugin or Inlaid; the error itself if it is another one, since other errors
+    of Inlaid explain what they were raised from."""
+    while isinstance(error, (PluginError, InternalError)) and error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def is_internal(error: BaseException) -> bool:
-    """Test whether an exception comes from Inlaid's own code: it is not one of Inlaid's errors, which explain themselves, and no
-    code of a plugin had been called when it was raised."""
+    """Test whether an exception comes from Inlaid's own code: it is not one of Inlaid's errors, which explain themselves, and
+    neither code of a plugin nor the call of it raised the exception."""
     cause = foreign_cause(error)
-    frames = traceback.walk_tb(cause.__traceback__)
+    frames = list(traceback.walk_tb(cause.__traceback__))
+    if isinstance(error, PluginError) and len(frames) == 1:
+        return False  # the frame that calls the plugin: a function with other parameters, a missing attribute
     modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in frames)
     return not isinstance(cause, InlaidError) and all(name.partition(".")[0] in LIBRARIES for name in modules)
 

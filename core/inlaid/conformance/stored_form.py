@@ -74,7 +74,8 @@ def _check_padding(stored: Array, type_: Type, border: Border) -> None:
 def _encoded(values: Sequence[Array], borders: Sequence[Border]) -> list[Array]:
     params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(values)]
     encoded = [encode(param, border) for param, border in zip(params, borders, strict=True)]
-    return list(evaluate(ir.function(params, ir.tuple_(encoded)), values))
+    # Devices take row-major arrays, and a transposition of the reference is a view.
+    return [np.array(value, order="C") for value in evaluate(ir.function(params, ir.tuple_(encoded)), values)]
 
 
 def _decoded(stored: Sequence[Array], type_: Type, borders: Sequence[Border]) -> list[Array]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from inlaid import arith
 from inlaid.errors import InlaidError, ScheduleError
 from inlaid.graph import ir as graph
+from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.lowering.bodies import whole_body
 from inlaid.lowering.kernel import KernelSource, build, grid_of
@@ -19,7 +20,7 @@ from inlaid.tensor.math import expand_program
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64, mark_intermediate_float64
 from inlaid.tensor.transform.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, legalise
 from inlaid.tensor.transform.lower_blocks import flatten_blocks
-from inlaid.types import DTYPES, Type
+from inlaid.types import DTYPES, Type, type_vars
 
 _NATIVE = frozenset(DTYPES).difference(FORMATS, (EXPONENT_ONLY,), NARROW_INTEGERS)
 """Element types with arithmetic in C-like languages. Values of the other types are computed in these."""
@@ -44,9 +45,11 @@ def unmet_need(call: graph.Call, capabilities: Capabilities) -> str | None:
     operands = tuple(param.type for param in params)
     in_integers = capabilities.threads is not None and not capabilities.full_rate_float64
     updates = capabilities.in_place and body.callee.update is not None
+    sizes = frozenset().union(*map(type_vars, (*operands, body.type)), attr_vars(body.attrs))
+    bounds = tuple(sorted(((repr(size), arith.bounds(size)) for size in sizes), key=repr))  # sizes of one name are equal
     for in_place in (False, True) if updates else (False,):
         try:
-            needs = _needs(body.callee, body.attrs, operands, body.type, grid, in_place, in_integers)
+            needs = _needs(body.callee, body.attrs, operands, body.type, grid, in_place, in_integers, bounds)
         except InlaidError:
             return None
         reason = _unmet(needs, capabilities, grid)
@@ -78,7 +81,9 @@ def _needs(
     grid: Grid | None,
     in_place: bool,
     in_integers: bool,
+    bounds: tuple[tuple[str, tuple[int | None, int | None]], ...],
 ) -> KernelNeeds:
+    """Examine a call. `bounds` of its sizes, by name, are here for the cache alone."""
     params = tuple(graph.var(f"x{number}", type_) for number, type_ in enumerate(operands))
     body = graph.Call(result, None, operator, params, attrs)
     program = build(KernelSource(operator.name, params, body, in_place), grid)

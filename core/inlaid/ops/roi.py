@@ -167,8 +167,10 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                     counted: ir.Expr = te.const(True, "bool")
                     for axis, (own, k) in enumerate(zip(bins, (y, x_), strict=True)):
                         extent = x.shape[2 + axis]
-                        fraction = (ir.as_expr(k, working) + 0.5) / ir.as_expr(arith.maximum(counts[axis], 1), working)
-                        at = start[axis] + ir.as_expr(own, working) * step[axis] + fraction * step[axis]
+                        count = ir.as_expr(arith.maximum(counts[axis], 1), working)
+                        # The order of operations is that of the reference, and of ONNX Runtime.
+                        within = (ir.as_expr(k, working) + 0.5) * step[axis] / count
+                        at = start[axis] + ir.as_expr(own, working) * step[axis] + within
                         length = ir.as_expr(arith.wrap(extent), working)
                         counted = counted & (at >= -1) & (at <= length)
                         at = te.minimum(te.maximum(at, 0), length - 1)

@@ -48,7 +48,7 @@ from inlaid.ops.elementwise import less, logical_and
 from inlaid.ops.plan import fail, fail_attrs
 from inlaid.ops.shape import reshape, sizes
 from inlaid.records import dataclass
-from inlaid.types import FunctionType, TensorType, TupleType
+from inlaid.types import FunctionType, TensorType, TupleType, type_vars
 
 
 def bind_invariants(function: Function) -> Function:
@@ -165,7 +165,7 @@ def _bound(function: Function, found: list[_Found]) -> Function:
     witnesses: dict[SizeExpr, Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        witnesses.update((size, part) for part in _parts(new) for size in shown_sizes(part.type) & introduced_sizes(new))
+        bound = introduced_sizes(new)
         if id(old) in around:
             assert isinstance(new, Loop)
             item, loop = around[id(old)], new
@@ -175,6 +175,12 @@ def _bound(function: Function, found: list[_Found]) -> Function:
                 new = if_(_runs(loop, witnesses), new, _without_iterations(loop), old.span, (item.conditions, ()))
         if id(old) in names:
             values[id(old)], new = new, names[id(old)]
+        # Also after wrapping: the `If` of a guarded loop has sizes of its own. A variable shows the sizes that its binder binds.
+        bound |= frozenset(filter(existential, type_vars(new.type))) if isinstance(new, Var) else introduced_sizes(new)
+        if bound:
+            for part in _parts(new):
+                for size in shown_sizes(part.type) & bound:
+                    witnesses.setdefault(size, part)
         return new
 
     return transform_function(function, visit)

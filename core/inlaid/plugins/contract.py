@@ -74,7 +74,8 @@ class Tiles:
     one.
 
     rows: rows of a matrix product, or pixels of a convolution. inputs: terms of a sum, or input channels. outputs: columns, or
-    output channels. scratch: bytes of on-chip memory for the operands of one step; 0 if the target has none.
+    output channels. Examples have sizes around tiles of at most 1,024. scratch: bytes of on-chip memory for the operands of one
+    step; 0 if the target has none.
     """
 
     rows: int = 32

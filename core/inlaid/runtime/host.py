@@ -236,6 +236,7 @@ class HostRuntime(RuntimeModule):
         if artifact.format != self.format:
             return f"expected code in format {self.format}, got {artifact.format}"
         if artifact.format_version != self.format_version:
-            return f"expected {artifact.format} version {self.format_version}, got version {artifact.format_version}"
+            expected = f"expected {artifact.format} version {self.format_version}"
+            return f"{expected}, got version {artifact.format_version}; compile the model again"
         missing = [feature for feature in artifact.requires if feature not in self.features]
         return f"this machine lacks {', '.join(missing)}" if missing else None

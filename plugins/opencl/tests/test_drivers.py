@@ -53,7 +53,7 @@ def test_sample(name, tmp_path):
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *chosen, "-k", expression]
     for variable in [key for key in environment if key.startswith("PYTEST_")]:
         del environment[variable]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1800)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
     assert " passed" in run.stdout
     assert not log.exists() or not log.read_text(), log.read_text()[:4000]
@@ -65,6 +65,6 @@ def test_a_process_sees_its_driver_alone(name, tmp_path):
     if environment is None:
         pytest.skip(f"{DRIVERS[name].title} is not installed: {DRIVERS[name].install}")
     code = "from inlaid_opencl.platforms import find_devices; print(*(item.device.platform.name for item in find_devices()))"
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120)
     assert run.stdout.lower().strip().removesuffix("(r) opencl") == name, run.stdout
     assert "OCL_ICD_VENDORS" not in os.environ or os.environ["OCL_ICD_VENDORS"] != environment["OCL_ICD_VENDORS"]

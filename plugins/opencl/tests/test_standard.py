@@ -8,6 +8,7 @@ from tests.threads.arithmetic import LANES, NATIVE, kernel, operations
 from tests.threads.printed import Printed, region_of
 from tests.unit.schedules.threads.held import SHUFFLES
 
+from inlaid.codegen.threads.float64_functions import FUNCTIONS
 from inlaid.codegen.threads.kernel import ThreadKernelText, thread_source
 from inlaid_opencl.dialect import DIALECT
 
@@ -41,7 +42,8 @@ def test_operations(lanes):
 
 def test_helpers():
     """All helpers but shuffles, which need OpenCL C 3.0."""
-    text = ThreadKernelText("\n".join(name for name in DIALECT.helpers if name != "inlaid_shuffle"), False, "int64_t")
+    names = [*(name for name in DIALECT.helpers if name != "inlaid_shuffle"), *(f"inlaid_float64_{name}" for name in FUNCTIONS)]
+    text = ThreadKernelText("\n".join(names), False, "int64_t")
     check_standard(thread_source([text], DIALECT).removesuffix(text.text), *STANDARDS)
 
 

@@ -118,6 +118,13 @@ def test_a_sample_on_the_border_of_an_image_is_inside() -> None:
     np.testing.assert_array_equal(result, np.array([1, 1, 0], np.float32).reshape(1, 1, 1, 3))
 
 
+def test_samples_are_placed_in_the_order_of_the_reference() -> None:
+    """(1/2 + k) * step / 3 is not ((1/2 + k) / 3) * step on the border of an image."""
+    x = np.ones((1, 1, 7, 7), np.float32)
+    roi = np.array([[-1.5, -1.5, 15.5, 15.5]], np.float32)
+    check(ops.roi_align, x, roi, np.array([0]), shape=(5, 5), sampling=3, half_pixel=False)
+
+
 def test_roi_align_refuses() -> None:
     x = normal((2, 1, 4, 4))
     raises_for(ops.roi_align, "dimension 1 of rois must be 4, got 3", x, ROIS[:, :3], IMAGES)

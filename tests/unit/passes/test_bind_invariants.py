@@ -154,6 +154,43 @@ def test_rows_of_a_data_dependent_size(target: str) -> None:
         assert result == expected
 
 
+def first_of(x: ir.Expr) -> ir.Expr:
+    """The first element, of which a vector without elements has none."""
+    return ops.reshape(ops.take(x, ir.constant(np.array([0])), axis=0), shape=())
+
+
+def scan(rows: ir.Expr, invariant: ir.Expr, count: ir.Expr | None = None) -> ir.Expr:
+    """Add an invariant, multiplied by each row, to a state; stacks the states."""
+    i, total, number = ir.var("i", COUNT), ir.var("total", COUNT), ir.var("number", COUNT)
+    new = ops.add(total, ops.mul(invariant, number))
+    body = ir.function([i, total, number], ir.tuple_([ir.constant(True), new, new]))
+    return ir.loop(body, state=[ir.constant(np.int64(5))], scanned=[rows], trip_count=count)
+
+
+def test_rows_that_another_guarded_loop_stacks() -> None:
+    vector = TensorType((SizeVar("n", 0),), "int64")
+    x, y, count = ir.var("x", vector), ir.var("y", vector), ir.var("count", COUNT)
+    stacked = ir.tuple_item(scan(y, first_of(x), count), 1)
+    function = ir.function([x, y, count], ir.tuple_item(scan(stacked, first_of(x)), 0))
+    changed = bind_invariants(function)
+    verify(ir.Module({"main": changed}))
+    for size, rounds in ((3, 2), (3, 0), (0, 1)):
+        values = [np.arange(2, 2 + size), np.arange(1, 1 + size), np.array(rounds)]
+        assert_same(Interpreter().run(changed, values), Interpreter().run(function, values))
+
+
+def test_rows_of_a_size_that_an_outer_loop_changes() -> None:
+    x = ir.var("x", TensorType((SizeVar("n", 0),), "int64"))
+    i, grown = ir.var("i", COUNT), ir.var("grown", TensorType((SizeVar("?k", 0),), "int64"))
+    total = ir.tuple_item(scan(grown, first_of(x)), 0)
+    body = ir.function([i, grown], ir.tuple_([ir.constant(True), ops.concat(grown, ops.reshape(total, shape=(1,)), axis=0)]))
+    loop = ir.loop(body, state=[x], trip_count=ir.constant(np.int64(2)))
+    function = ir.function([x], ir.tuple_item(loop, 0))
+    changed = bind_invariants(function)
+    verify(ir.Module({"main": changed}))
+    assert_same(Interpreter().run(changed, [np.array([2, 3])]), Interpreter().run(function, [np.array([2, 3])]))
+
+
 def test_what_cannot_fail_needs_no_condition() -> None:
     changed = bind_invariants(times(ops.exp(Y), ir.var("count", COUNT)))
     assert not any(isinstance(expr, ir.If) for expr in ir.post_order(changed))

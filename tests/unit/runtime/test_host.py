@@ -160,5 +160,5 @@ def test_what_a_host_runtime_checks():
     runtime = Nothing("fmt", 3, ["avx2", "fma"])
     assert runtime.check(artifact(requires=("fma",))) is None
     assert runtime.check(artifact(requires=("fma", "amx", "vnni"))) == "this machine lacks amx, vnni"
-    assert Nothing("fmt", 2).check(artifact()) == "expected fmt version 2, got version 3"
+    assert Nothing("fmt", 2).check(artifact()) == "expected fmt version 2, got version 3; compile the model again"
     assert Nothing("elf", 3).check(artifact()) == "expected code in format elf, got fmt"

@@ -46,10 +46,11 @@ class _Rewriter(Rewriter):
 
     def expr(self, expr: Expr) -> Expr:
         """Rebuild a value expression."""
-        done = self._done.get(expr)
-        if done is None:
-            done = self._done[expr] = self._rebuilt(expr)
-        return done
+        if expr not in self._done:
+            for node in ir.post_order(expr):  # operands first, so that no recursion is deep
+                if node not in self._done:
+                    self._done[node] = self._rebuilt(node)
+        return self._done[expr]
 
     def _rebuilt(self, expr: Expr) -> Expr:
         of = expr.dtype

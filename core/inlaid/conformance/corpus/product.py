@@ -29,12 +29,15 @@ FILLING = 800
 """Number of products of 8-bit integers whose sum exceeds 24 bits, though a tenth of the integers are not the extreme."""
 LARGE = 256
 """Greatest tile of which examples have more than two."""
+MOST_TILE = 1024
+"""Greatest tile around which sizes are drawn: the reference computes every example."""
 MOST_SCRATCH = 1 << 20
 """Greatest scratch memory that the weights of an example exceed, in bytes."""
 
 
 def several(tile: int) -> int:
-    """Return an odd extent that needs several tiles, the last of them in part."""
+    """Return an odd extent that needs several tiles of at most `MOST_TILE`, the last of them in part."""
+    tile = min(tile, MOST_TILE)
     return (2 * tile + 3 if tile <= LARGE else tile + 1) | 1
 
 

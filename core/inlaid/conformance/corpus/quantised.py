@@ -53,6 +53,9 @@ def _multiply_fixed(choices: Choices, of: str) -> Example:
     axis = choices.axis(len(shape))
     factors = choices.pick((), (shape[axis],))
     multipliers, shifts = choices.array(factors, of, 1 << 30, (1 << 31) - 256), choices.array(factors, of, -12, -1)
+    if choices.pick(False, True):
+        # Powers of two, so that many products are halfway between integers, on both sides of 0.
+        multipliers, shifts = np.full_like(multipliers, 1 << 30), np.maximum(shifts, -3)
     attrs = {"axis": axis, "rounding": choices.pick(*ROUNDINGS)}
     return Example(ops.multiply_fixed, (choices.array(shape, of, -100000, 100000), multipliers, shifts), attrs)
 

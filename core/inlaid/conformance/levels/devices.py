@@ -22,7 +22,7 @@ from inlaid.runtime.device_memory import DeviceArray
 POISON = 0xA5
 GUARD = 4096
 """Number of guard bytes on either side of a tensor, which no kernel may write; a multiple of 64."""
-SIZES = (1, 63, 4096, 1 << 16)
+SIZES = (1, 63, 4096, 1 << 16, (1 << 18) + 4)
 """Numbers of bytes that are copied to the device and back."""
 TURNS = 20
 """Number of repetitions of checks that depend on the order of queues."""

@@ -49,6 +49,9 @@ def translate(error: DriverError, device: str, action: str) -> InlaidError:
         return DeviceLost(text, remedy=RESTART)
     if error.status == Status.UNSUPPORTED_PTX_VERSION:
         return Unsupported(text, remedy=f"update NVIDIA's driver, or {RECOMPILE}")
+    if error.status in (Status.JIT_COMPILER_NOT_FOUND, Status.JIT_COMPILATION_DISABLED):
+        jit = "let the driver compile PTX: install its libnvidia-ptxjitcompiler, and unset CUDA_DISABLE_PTX_JIT"
+        return Unsupported(text, remedy=f"{RECOMPILE}, or {jit}")
     if error.status in _CODE:
         return Unsupported(text, remedy=RECOMPILE)
     if error.status in (Status.NO_DEVICE, Status.INVALID_DEVICE):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from inlaid.codegen.launch_plan import ThreadKernel
 
 _EXTENSIONS = re.compile(r"^\s*#\s*pragma\s+OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable", re.MULTILINE)
-_DOUBLE = re.compile(r"\bdouble(2|3|4|8|16)?\b")
+_DOUBLE = re.compile(r"\b(as_|convert_)?double(2|3|4|8|16)?\b")
 """OpenCL C types that need float64 support."""
 _SHUFFLED = re.compile(r"= inlaid_shuffle\(.*, (\d+)\)")
 _FP64 = "cl_khr_fp64"

@@ -27,10 +27,15 @@ pyopencl does not define."""
 def subgroup_size(device: cl.Device) -> int:
     """Return the greatest number of work-items that divides every subgroup size that the driver may choose; 0 if the driver does
     not report the sizes."""
+    import pyopencl as cl
+
     extensions = device.extensions.split()
     for extension, attribute in VENDOR_SIZES.items():
         if extension in extensions:
-            return int(getattr(device, attribute))
+            try:
+                return int(getattr(device, attribute))
+            except cl.Error:  # the driver lists the extension and refuses the query
+                return 0
     return math.gcd(*_intel_sizes(device)) if _INTEL in extensions else 0
 
 
