@@ -72,7 +72,7 @@ class Trial:
     values: Values
 
     def with_mix(self, entry: Entry, mix: Mix, tiles: Tiles) -> Form | None:
-        """Return the same example with another mix of data; None if there is none."""
+        """Return the same example with another mix of data; None if the mix has no example of its form."""
         forms = _example(entry, self.element, self.vector, mix, tiles)[0]
         return next((form for form in forms if form.kind == self.form.kind), None)
 

@@ -22,7 +22,7 @@ cl = pytest.importorskip("pyopencl", reason="needs pyopencl: pip install pyopenc
 
 
 def device():
-    """The first OpenCL device. Skips the test where there is none."""
+    """The first OpenCL device. Skips the test without a device."""
     try:
         return find_device(0).device
     except TargetError as error:

@@ -42,7 +42,7 @@ FEWER = 6
 """Replaces `ATTEMPTS` for further element types and kinds of weights once an example was found."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
 """Operators that round, but whose results are defined exactly."""
-REQUANTISED = frozenset((multiply_fixed.name, requantize.name))
+REQUANTIZED = frozenset((multiply_fixed.name, requantize.name))
 """Operators whose factors may shift sums to the left, if these are small."""
 ENOUGH = 8
 """Number of elements of a result that suffice to notice a difference."""
@@ -210,7 +210,7 @@ class Search:
         def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
             changed = replace(draw, recipes={**made.recipes, name: recipe})
-            changed = replace(changed, aim="roundings" if name in REQUANTISED else "multipliers")
+            changed = replace(changed, aim="roundings" if name in REQUANTIZED else "multipliers")
             other = self.made(variant, changed)
             found = None if other is None else facts(other.function, name, tiles)
             if other is None or found is None:
@@ -225,17 +225,17 @@ class Search:
         explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS, origins)
         explorer.run(())
         plain = facts(made.function, name, tiles)
-        small = [replace(draw, recipes=made.recipes)] if name in REQUANTISED else []
+        small = [replace(draw, recipes=made.recipes)] if name in REQUANTIZED else []
         # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
-        covered = () if plain is None or name in REQUANTISED else (plain,)
+        covered = () if plain is None or name in REQUANTIZED else (plain,)
         for neighbour in selected(explorer.trials, covered, PAIRED):
             if self._accepts(neighbour.made):
                 self._remember(variant, neighbour.draw, neighbour.made)
             if FILLS in neighbour.values.values():
                 self._again(variant, replace(neighbour.draw, mix="full"))
-            if neighbour.values.get("rows of integers") == SEVERAL and not REQUANTISED.isdisjoint(made.recipes):
+            if neighbour.values.get("rows of integers") == SEVERAL and not REQUANTIZED.isdisjoint(made.recipes):
                 small.append(neighbour.draw)
-            if name in REQUANTISED:
+            if name in REQUANTIZED:
                 self._again(variant, replace(neighbour.draw, mix="small"))
         for other in small[:1]:
             self._again(variant, replace(other, mix="small", aim="shifts"))

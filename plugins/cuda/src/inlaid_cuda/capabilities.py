@@ -73,7 +73,7 @@ def architecture(options: CudaOptions) -> str:
 
 def compiler(options: CudaOptions) -> Nvrtc:
     """Return the NVRTC that compiles for the options. For `native`, it is one whose code the driver of device 0 loads. Raises
-    `TargetError` if there is none."""
+    `TargetError` without such an NVRTC."""
     if options.arch != NATIVE:
         return nvrtc(options.arch)
     return nvrtc(*_native())
