@@ -51,6 +51,8 @@ SUMS = CONTRACTED | {
     "det",
 }
 """Operators that do not round short numbers, such as small integers."""
+PERIODIC = frozenset(("sin", "cos"))
+"""Operators whose zeros are noise in libraries that compute Fourier transforms from float32 multiples of pi."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,9 @@ def _double(operator: Operator, type_: Type, seed: int, wide: bool) -> Operator:
         with np.errstate(all="ignore"):
             if dtype is None:
                 result = reference(attrs, *operands)
+                if operator.name in PERIODIC:
+                    noise = rng.uniform(-1, 1, result.shape) * NOISE["float32"]
+                    result = np.where(result == 0, noise.astype(result.dtype), result)
             else:
                 result = reference(attrs, *(value.astype(np.float64) for value in operands)).astype(dtype)
         if isinstance(result, tuple):
