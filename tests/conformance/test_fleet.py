@@ -69,6 +69,7 @@ CAUGHT = {
     "needs_the_compiler": "package/runs-without-the-compiler",
     "misplaces_a_tile": "operators/composite[dense]",
     "sums_in_24_bits": "operators/composite[dense]",
+    "sums_in_22_bits": "operators/composite[dense]",
     "multiplies_by_16_bits": "operators/composite[dense]",
     "ignores_left_shifts": "operators/composite[dense]",
     "rounds_ties_up": "operators/composite[dense]",
@@ -95,6 +96,7 @@ CONSEQUENCES = {
     "forgets_to_free": ("runtime/closes",),
     "misplaces_a_tile": ("operators/composite[conv]",),
     "sums_in_24_bits": ("operators/composite[conv]",),
+    "sums_in_22_bits": ("operators/composite[conv]",),
     "multiplies_by_16_bits": ("operators/composite[conv]",),
     "ignores_left_shifts": ("operators/composite[conv]",),
     "rounds_ties_up": ("operators/composite[conv]",),
@@ -160,6 +162,15 @@ def test_a_sound_accelerator_passes(join: Callable[[str], TargetUnderTest]) -> N
     nets = {f"models/agrees[integer-{name}-{way}]" for name in ("convolution", "perceptron") for way in ROUNDINGS}
     layers = {f"operators/composite[{name}]" for name in ("dense", "conv", "product", "pool")}
     assert passed >= nets | layers | {"runtime/runs-interleaved", "runtime/ends-its-threads", "package/runs-elsewhere"}
+    assert not any(result.unexercised for result in results)
+
+
+def test_narrow_accumulators_that_are_declared_pass(join: Callable[[str], TargetUnderTest]) -> None:
+    under_test = join("accumulates_in_24_bits")
+    results = run(under_test, [case for case in cases(under_test) if case.name == "composite"])
+    assert {result.id.partition("[")[2]: result.outcome for result in results} == dict.fromkeys(
+        ("conv]", "dense]", "pool]", "product]"), Outcome.PASSED
+    )
     assert not any(result.unexercised for result in results)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from inlaid import ops
+from inlaid.conformance.accumulators import fitted_weights, greatest_bias, is_narrow
 from inlaid.conformance.corpus import TILES, Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.factors import distinguished, near_ties
@@ -156,6 +157,8 @@ class _Attempt:
     recipes: dict[str, Recipe] = field(default_factory=dict)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """Choices of the last example, each with its number of options."""
+    sums: set[int] = field(default_factory=set)
+    """Ids of sums in narrow accumulators."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.draw.number} {self.draw.element}")
@@ -212,10 +215,11 @@ class _Attempt:
             if plain and operator in BOUNDS and (self.draw.number % 4 < 3 or self.draw.mix != "plain"):
                 exprs, attrs = _bounded(operator, exprs, attrs)
             try:
-                call = operator(*exprs, **attrs)
+                call = self._accumulated(operator(*exprs, **attrs))
             except InlaidError as error:
                 reason = str(error)
             else:
+                exprs = list(call.args)
                 unlike = not free and turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
                 fits = not unlike and self._allowed(call.type) and match(part, call) is not None
                 if fits and plain and operator in (ops.multiply_fixed, ops.requantize):
@@ -301,6 +305,22 @@ class _Attempt:
                 self.known.update((id(layer), known) for layer in layers)
             found.append(known)
         return found
+
+    def _accumulated(self, call: ir.Call) -> ir.Call:
+        """Return a sum whose weights or bias fit the target's accumulator; other calls are unchanged."""
+        bits, constants = self.draw.target.quantisation.accumulator_bits, dict[int, ir.Expr]()
+        if is_narrow(call, bits):
+            constants[1] = fitted_weights(call, bits)
+        elif call.callee in (ops.add, ops.sub) and any(id(arg) in self.sums for arg in call.args):
+            most = greatest_bias(bits)
+            for number, arg in enumerate(call.args):
+                if isinstance(arg, ir.Constant):
+                    constants[number] = ir.constant(arg.data.clip(-most, most))
+        if constants:
+            args = (constants.get(number, arg) for number, arg in enumerate(call.args))
+            call = ir.call(call.callee, tuple(args), call.attrs)
+            self.sums.add(id(call))
+        return call
 
     def _scaled(self, exprs: list[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
         """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale

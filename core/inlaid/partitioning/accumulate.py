@@ -55,16 +55,16 @@ def magnitudes(call: Call, inside: Collection[int] = ()) -> Array | None:
     first, *others = call.args
     shape = _shape(first)
     if call.callee is reduce_sum:
-        return _times([shape[axis] for axis in call.attrs.axes], _greatest(first, inside))
+        return _times([shape[axis] for axis in call.attrs.axes], greatest(first, inside))
     (second,) = others
     if isinstance(second, Constant):
-        return np.asarray(weight_sums(call, second.data) * _greatest(first, inside))
+        return np.asarray(weight_sums(call, second.data) * greatest(first, inside))
     if isinstance(first, Constant) and call.callee is matmul:
-        return np.asarray(np.abs(first.data.astype(np.float64)).sum(axis=-1, keepdims=True) * _greatest(second, inside))
+        return np.asarray(np.abs(first.data.astype(np.float64)).sum(axis=-1, keepdims=True) * greatest(second, inside))
     counts = shape[-1:] if call.callee is matmul else _shape(second)[1:]
     if call.callee is conv_transpose:
         counts = (arith.floordiv(shape[1], call.attrs.groups), *counts[1:])
-    return _times(counts, _greatest(first, inside) * _greatest(second, inside))
+    return _times(counts, greatest(first, inside) * greatest(second, inside))
 
 
 def weight_sums(call: Call, weights: Array) -> Array:
@@ -78,9 +78,9 @@ def weight_sums(call: Call, weights: Array) -> Array:
     return np.asarray(sizes.sum(axis=max(sizes.ndim - 2, 0), keepdims=sizes.ndim > 1))
 
 
-def _times(counts: Collection[Dim], greatest: float) -> Array | None:
+def _times(counts: Collection[Dim], each: float) -> Array | None:
     most = arith.bounds(arith.product(tuple(counts)))[1]
-    return None if most is None else np.asarray(most * greatest)
+    return None if most is None else np.asarray(most * each)
 
 
 def _bias(total: Call, found: Match, inside: Collection[int]) -> Array:
@@ -90,7 +90,7 @@ def _bias(total: Call, found: Match, inside: Collection[int]) -> Array:
     while (user := next((call for call in found.calls if total in call.args), None)) is not None and user.callee in (add, sub):
         first, second = user.args
         other = second if first is total else first
-        added.append(other.data.astype(np.float64) if isinstance(other, Constant) else np.asarray(_greatest(other, inside)))
+        added.append(other.data.astype(np.float64) if isinstance(other, Constant) else np.asarray(greatest(other, inside)))
         total = user
     if user is not None and user.callee is shift_right and found.get("scaled") is user:
         (places,) = (arg.data.astype(np.float64) for arg in user.args[1:] if isinstance(arg, Constant))
@@ -98,8 +98,8 @@ def _bias(total: Call, found: Match, inside: Collection[int]) -> Array:
     return np.asarray(sum(map(np.abs, added), np.zeros(())))
 
 
-def _greatest(expr: Expr, inside: Collection[int]) -> float:
-    """Return an upper bound of the magnitude of integers."""
+def greatest(expr: Expr, inside: Collection[int] = ()) -> float:
+    """Return an upper bound of the magnitude of integers. It sees through the calls of ids `inside`."""
     if isinstance(expr, Constant):
         return float(np.abs(expr.data.astype(np.float64)).max(initial=0))
     assert isinstance(expr.type, TensorType)
@@ -111,10 +111,10 @@ def _greatest(expr: Expr, inside: Collection[int]) -> float:
         source = expr.args[0].type
         assert isinstance(source, TensorType)
         keeps = not source.dtype.is_float and low <= source.dtype.limits[0] and source.dtype.limits[1] <= high
-        return min(limit, _greatest(expr.args[0], inside)) if keeps else limit
+        return min(limit, greatest(expr.args[0], inside)) if keeps else limit
     if expr.callee in (add, sub):
-        return min(limit, sum(_greatest(arg, inside) for arg in expr.args))
-    return min(limit, max(_greatest(arg, inside) for arg in expr.args)) if expr.callee is pad else limit
+        return min(limit, sum(greatest(arg, inside) for arg in expr.args))
+    return min(limit, max(greatest(arg, inside) for arg in expr.args)) if expr.callee is pad else limit
 
 
 def _shape(expr: Expr) -> tuple[Dim, ...]:
