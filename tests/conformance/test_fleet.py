@@ -71,6 +71,7 @@ CAUGHT = {
     "sums_in_24_bits": "operators/composite[dense]",
     "sums_in_22_bits": "operators/composite[dense]",
     "multiplies_by_16_bits": "operators/composite[dense]",
+    "rounds_averages_up": "operators/composite[average]",
     "ignores_left_shifts": "operators/composite[dense]",
     "rounds_ties_up": "operators/composite[dense]",
     "drops_channels": "operators/composite[conv]",
@@ -142,7 +143,7 @@ def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     others = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
-    of_accelerators = {f"operators/composite[{name}]" for name in ("dense", "conv", "product")}
+    of_accelerators = {f"operators/composite[{name}]" for name in ("dense", "conv", "average", "product")}
     assert passed >= set(CAUGHT.values()) - {CAUGHT["wants_what_is_not"]} - of_accelerators | others
     refused = {result.id: result.reason for result in results if not result.claimed}
     assert refused["operators/agrees[add-int64]"] == "it computes in float32 alone"
@@ -160,7 +161,7 @@ def test_a_sound_accelerator_passes(join: Callable[[str], TargetUnderTest]) -> N
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     nets = {f"models/agrees[integer-{name}-{way}]" for name in ("convolution", "perceptron") for way in ROUNDINGS}
-    layers = {f"operators/composite[{name}]" for name in ("dense", "conv", "product", "pool")}
+    layers = {f"operators/composite[{name}]" for name in ("dense", "conv", "average", "product", "pool")}
     assert passed >= nets | layers | {"runtime/runs-interleaved", "runtime/ends-its-threads", "package/runs-elsewhere"}
     assert not any(result.unexercised for result in results)
 
@@ -169,7 +170,7 @@ def test_narrow_accumulators_that_are_declared_pass(join: Callable[[str], Target
     under_test = join("accumulates_in_24_bits")
     results = run(under_test, [case for case in cases(under_test) if case.name == "composite"])
     assert {result.id.partition("[")[2]: result.outcome for result in results} == dict.fromkeys(
-        ("conv]", "dense]", "pool]", "product]"), Outcome.PASSED
+        ("average]", "conv]", "dense]", "pool]", "product]"), Outcome.PASSED
     )
     assert not any(result.unexercised for result in results)
 

@@ -15,7 +15,7 @@ BIASES = 64
 
 
 def is_narrow(call: ir.Call, bits: int) -> bool:
-    """Test whether a call sums integers of 8 or 16 bits by constant weights, for a target with accumulators of less than 32 bits."""
+    """Test whether a call sums integers of 8 or 16 bits by constant weights, in accumulators of less than 32 bits."""
     if bits >= WIDEST or call.callee not in (conv, matmul) or not isinstance(call.args[1], ir.Constant):
         return False
     return all(isinstance(arg.type, TensorType) and arg.type.dtype.is_int and arg.type.dtype.bits <= 16 for arg in call.args)

@@ -209,6 +209,9 @@ class _Attempt:
                 continue
             marks = len(self.params), dict(self.known)
             exprs = self._arguments(draft, args, inner)
+            second = wanted.second(exprs[0]) if wanted.second is not None else None
+            if second is not None:
+                exprs[1] = ir.constant(second)
             # Every other time, use the operator's default attributes where it has them.
             attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
             plain = self.draw.mix in ("plain", "full", "small")
@@ -387,7 +390,7 @@ class _Attempt:
             more = (1,) * (rank - value.ndim)
             value = value.reshape(more + value.shape) if more else value[(0,) * (value.ndim - rank)]
         if wanted.value is not None:
-            value = np.full((), wanted.value).astype(value.dtype)
+            value = np.full(value.shape if wanted.ranks else (), wanted.value).astype(value.dtype)
         return np.asarray(value)
 
     def _values(self, shape: Sequence[int], element: str) -> Array:
@@ -395,7 +398,8 @@ class _Attempt:
         return random_array(self.random.randrange(1 << 16), shape, element, mix=mix)
 
     def _allowed(self, type_: Type) -> bool:
-        return not isinstance(type_, TensorType) or type_.dtype.name in self.draw.dtypes
+        """Test whether a call may have a type. Comparisons inside a composite are bool whatever the target stores."""
+        return not isinstance(type_, TensorType) or type_.dtype.name in (*self.draw.dtypes, "bool")
 
     def _note(self, call: ir.Call) -> None:
         """Record the scale of a product of dequantised values."""
@@ -439,6 +443,7 @@ def _both(first: Wanted, second: Wanted) -> Wanted:
         first.dtypes or second.dtypes,
         first.ranks or second.ranks,
         second.value if first.value is None else first.value,
+        first.second or second.second,
     )
 
 
