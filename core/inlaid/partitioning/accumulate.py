@@ -70,12 +70,14 @@ def magnitudes(call: Call, inside: Collection[int] = ()) -> Array | None:
 def weight_sums(call: Call, weights: Array) -> Array:
     """Return the sums of magnitudes of the constant weights of a convolution or matrix product, by output channel."""
     sizes = np.abs(weights.astype(np.float64))
-    if call.callee in (conv, conv_transpose):
-        grouped = sizes.reshape(call.attrs.groups, -1, *sizes.shape[1:]) if call.callee is conv_transpose else sizes
-        apart = (0, 2) if call.callee is conv_transpose else (0,)
-        sums = grouped.sum(axis=tuple(axis for axis in range(grouped.ndim) if axis not in apart))
-        return np.asarray(sums.reshape(-1, *(1,) * (sizes.ndim - 2)))
-    return np.asarray(sizes.sum(axis=max(sizes.ndim - 2, 0), keepdims=sizes.ndim > 1))
+    if call.callee is matmul:
+        return np.asarray(sizes.sum(axis=max(sizes.ndim - 2, 0), keepdims=sizes.ndim > 1))
+    channels = 1
+    if call.callee is conv_transpose:
+        groups = call.attrs.groups
+        sizes, channels = sizes.reshape(groups, len(sizes) // groups, *sizes.shape[1:]).swapaxes(1, 2), 2
+    sums = sizes.sum(axis=tuple(range(channels, sizes.ndim)))
+    return np.asarray(sums.reshape(-1, *(1,) * (weights.ndim - 2)))
 
 
 def _times(counts: Collection[Dim], each: float) -> Array | None:
