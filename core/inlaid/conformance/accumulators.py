@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from inlaid.conformance.corpus.example import DEEP
 from inlaid.graph import ir
 from inlaid.ops.convolution import conv
 from inlaid.ops.linear import matmul
@@ -12,6 +13,11 @@ from inlaid.types import TensorType
 
 BIASES = 64
 """The largest sum is this many times as large as the biases beside it."""
+
+
+def deepest(bits: int) -> int:
+    """Return the number of products of 8-bit integers whose sum fills a signed accumulator of some width."""
+    return DEEP if bits >= WIDEST else max(((1 << (bits - 1)) - 1) >> 14, 1)
 
 
 def is_narrow(call: ir.Call, bits: int) -> bool:

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.accumulators import fitted_weights, greatest_bias, is_narrow
-from inlaid.conformance.corpus import TILES, Choices, Entry, Example, Unfit, entry_of
+from inlaid.conformance.accumulators import deepest, fitted_weights, greatest_bias, is_narrow
+from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.factors import distinguished, near_ties
 from inlaid.conformance.values import Array, Mix, random_array
@@ -42,7 +42,7 @@ from inlaid.graph.pattern import (
 )
 from inlaid.graph.transform import substitute
 from inlaid.ops.fixed_point import FRACTION, SINGLE
-from inlaid.plugins import Capabilities, Tiles
+from inlaid.plugins import Capabilities
 from inlaid.plugins.contract import UP
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
@@ -293,7 +293,8 @@ class _Attempt:
 
     def _choices(self, draw: Callable[[int], int], given: Mapping[int, tuple[int, ...]]) -> Choices:
         rank = IMAGES if self.draw.number % 2 else None
-        return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True, tiles=self.draw.target.tiles)
+        tiles, deep = self.draw.target.tiles, deepest(self.draw.target.quantisation.accumulator_bits)
+        return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True, tiles=tiles, deep=deep)
 
     def _arguments(self, draft: Example, args: tuple[Pattern, ...] | None, inner: Mapping[int, ir.Expr]) -> list[ir.Expr]:
         found: list[ir.Expr] = []
@@ -469,9 +470,9 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
     return ir.rebuild(expr, tuple(same if child is scale else child for child in ir.children(expr)))
 
 
-def facts(function: ir.Function, name: str, tiles: Tiles = TILES) -> Values | None:
-    """Return the properties of the first operator named `name` in a function, for a target with these tiles; None if it is not in
-    the corpus."""
+def facts(function: ir.Function, name: str, target: Capabilities = ANY_TARGET) -> Values | None:
+    """Return the properties of the first operator named `name` in a function, for the tiles and accumulators of a target; None if
+    it is not in the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
@@ -480,7 +481,8 @@ def facts(function: ir.Function, name: str, tiles: Tiles = TILES) -> Values | No
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
     inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), _static(type_)) for type_ in types)
     attrs = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
-    return facts_of(entry, Example(entry.operator, inputs, attrs, tiles=tiles))
+    deep = deepest(target.quantisation.accumulator_bits)
+    return facts_of(entry, Example(entry.operator, inputs, attrs, tiles=target.tiles, deep=deep))
 
 
 def given_attrs(call: ir.Call) -> dict[str, Any]:
