@@ -3,7 +3,8 @@
 An 8-bit network reaches targets as integer products with int32 accumulators, a bias, a requantisation and a clamp, and as
 element-wise arithmetic on operands rescaled to a common scale. Models from ONNX scale in float32, by `requantize`, `dequantize` and
 `quantize`; `inlaid.quantize` and TensorFlow Lite scale in integers, by `multiply_fixed` or shifts. Each pattern matches all of
-these forms and captures their parts by name. `decode_layer` and `decode_binary` return uniform parameters.
+these forms and captures their parts by name. `decode_layer` and `decode_binary` return uniform parameters, `decode_average_pool`
+those of an average pool.
 """
 
 from __future__ import annotations
