@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from inlaid import ops
+from inlaid.conformance.accumulators import fitted_weights, greatest_bias
 from inlaid.conformance.case import Failed
 from inlaid.conformance.corpus import CORPUS
 from inlaid.conformance.levels import composites
@@ -31,7 +32,8 @@ from inlaid.graph.pattern import (
     tuple_item,
     wildcard,
 )
-from inlaid.ops.composites import quantised_binary, quantised_conv, quantised_mean
+from inlaid.ops.composites import quantised_average_pool, quantised_binary, quantised_conv, quantised_mean
+from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Conformance, ExpectedFailure, OpRule, Region, Tolerance
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.types import TensorType
@@ -81,6 +83,7 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
     "a quantised layer": quantised_conv,
     "two quantised tensors": lambda: quantised_binary("add"),
     "a layer stored": stored_conv,
+    "an average pool": quantised_average_pool,
     "an operator of a vendor's own": lambda: rectified(is_op(Operator("acme.twin", lambda attrs, a, b: a, arity=(2, 2)))),
 }
 
@@ -129,6 +132,24 @@ def test_an_example_with_an_index_out_of_range_does_not_count() -> None:
 def test_bounds_of_one_type_beside_data_of_another_are_drawn_again() -> None:
     found = under_test(OpRule(quantised_mean(), "mean"), dtypes=("int8", "uint8"))
     assert not composites.agrees(found, "mean")
+
+
+@pytest.mark.parametrize("bits", [12, 16, 20, 24])
+@pytest.mark.parametrize("operator", [ops.conv, ops.matmul])
+def test_weights_fill_a_narrow_accumulator(operator: Operator, bits: int) -> None:
+    rng, images = np.random.default_rng(bits), operator is ops.conv
+    x = ir.var("x", TensorType((1, 120, 5, 5) if images else (3, 1080), "uint8"))
+    weights = ir.constant(rng.integers(-128, 128, (4, 120, 3, 3) if images else (1080, 4)).astype(np.int8))
+    call = operator(x, weights)
+    fitted = fitted_weights(call, bits)
+    bound = magnitudes(operator(x, fitted))
+    assert bound is not None
+    most = (1 << (bits - 1)) - 1
+    assert np.all(bound + 2 * greatest_bias(bits) <= most) and np.all(bound >= 0.8 * most)
+    assert np.all(fitted.data * weights.data.astype(np.int32) >= 0) and np.all(
+        abs(fitted.data) <= abs(weights.data.astype(np.int32))
+    )
+    assert np.array_equal(fitted_weights(call, 31).data, weights.data)
 
 
 def test_the_same_example_has_other_values() -> None:

@@ -69,7 +69,9 @@ CAUGHT = {
     "needs_the_compiler": "package/runs-without-the-compiler",
     "misplaces_a_tile": "operators/composite[dense]",
     "sums_in_24_bits": "operators/composite[dense]",
+    "sums_in_22_bits": "operators/composite[dense]",
     "multiplies_by_16_bits": "operators/composite[dense]",
+    "rounds_averages_up": "operators/composite[average]",
     "ignores_left_shifts": "operators/composite[dense]",
     "rounds_ties_up": "operators/composite[dense]",
     "drops_channels": "operators/composite[conv]",
@@ -95,6 +97,7 @@ CONSEQUENCES = {
     "forgets_to_free": ("runtime/closes",),
     "misplaces_a_tile": ("operators/composite[conv]",),
     "sums_in_24_bits": ("operators/composite[conv]",),
+    "sums_in_22_bits": ("operators/composite[conv]",),
     "multiplies_by_16_bits": ("operators/composite[conv]",),
     "ignores_left_shifts": ("operators/composite[conv]",),
     "rounds_ties_up": ("operators/composite[conv]",),
@@ -140,7 +143,7 @@ def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     others = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
-    of_accelerators = {f"operators/composite[{name}]" for name in ("dense", "conv", "product")}
+    of_accelerators = {f"operators/composite[{name}]" for name in ("dense", "conv", "average", "product")}
     assert passed >= set(CAUGHT.values()) - {CAUGHT["wants_what_is_not"]} - of_accelerators | others
     refused = {result.id: result.reason for result in results if not result.claimed}
     assert refused["operators/agrees[add-int64]"] == "it computes in float32 alone"
@@ -158,8 +161,17 @@ def test_a_sound_accelerator_passes(join: Callable[[str], TargetUnderTest]) -> N
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     nets = {f"models/agrees[integer-{name}-{way}]" for name in ("convolution", "perceptron") for way in ROUNDINGS}
-    layers = {f"operators/composite[{name}]" for name in ("dense", "conv", "product", "pool")}
+    layers = {f"operators/composite[{name}]" for name in ("dense", "conv", "average", "product", "pool")}
     assert passed >= nets | layers | {"runtime/runs-interleaved", "runtime/ends-its-threads", "package/runs-elsewhere"}
+    assert not any(result.unexercised for result in results)
+
+
+def test_narrow_accumulators_that_are_declared_pass(join: Callable[[str], TargetUnderTest]) -> None:
+    under_test = join("accumulates_in_24_bits")
+    results = run(under_test, [case for case in cases(under_test) if case.name == "composite"])
+    assert {result.id.partition("[")[2]: result.outcome for result in results} == dict.fromkeys(
+        ("average]", "conv]", "dense]", "pool]", "product]"), Outcome.PASSED
+    )
     assert not any(result.unexercised for result in results)
 
 

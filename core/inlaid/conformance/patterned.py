@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus import TILES, Choices, Entry, Example, Unfit, entry_of
+from inlaid.conformance.accumulators import deepest, fitted_weights, greatest_bias, is_narrow
+from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.factors import distinguished, near_ties
 from inlaid.conformance.values import Array, Mix, random_array
@@ -41,7 +42,7 @@ from inlaid.graph.pattern import (
 )
 from inlaid.graph.transform import substitute
 from inlaid.ops.fixed_point import FRACTION, SINGLE
-from inlaid.plugins import Capabilities, Tiles
+from inlaid.plugins import Capabilities
 from inlaid.plugins.contract import UP
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
@@ -156,6 +157,8 @@ class _Attempt:
     recipes: dict[str, Recipe] = field(default_factory=dict)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """Choices of the last example, each with its number of options."""
+    sums: set[int] = field(default_factory=set)
+    """Ids of sums in narrow accumulators."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.draw.number} {self.draw.element}")
@@ -206,16 +209,20 @@ class _Attempt:
                 continue
             marks = len(self.params), dict(self.known)
             exprs = self._arguments(draft, args, inner)
+            second = wanted.second(exprs[0]) if wanted.second is not None else None
+            if second is not None:
+                exprs[1] = ir.constant(second)
             # Every other time, use the operator's default attributes where it has them.
             attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
             plain = self.draw.mix in ("plain", "full", "small")
             if plain and operator in BOUNDS and (self.draw.number % 4 < 3 or self.draw.mix != "plain"):
                 exprs, attrs = _bounded(operator, exprs, attrs)
             try:
-                call = operator(*exprs, **attrs)
+                call = self._accumulated(operator(*exprs, **attrs))
             except InlaidError as error:
                 reason = str(error)
             else:
+                exprs = list(call.args)
                 unlike = not free and turn < TURNS // 2 and hint is not None and _element(call.type) != _element(hint)
                 fits = not unlike and self._allowed(call.type) and match(part, call) is not None
                 if fits and plain and operator in (ops.multiply_fixed, ops.requantize):
@@ -286,7 +293,8 @@ class _Attempt:
 
     def _choices(self, draw: Callable[[int], int], given: Mapping[int, tuple[int, ...]]) -> Choices:
         rank = IMAGES if self.draw.number % 2 else None
-        return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True, tiles=self.draw.target.tiles)
+        tiles, deep = self.draw.target.tiles, deepest(self.draw.target.quantisation.accumulator_bits)
+        return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True, tiles=tiles, deep=deep)
 
     def _arguments(self, draft: Example, args: tuple[Pattern, ...] | None, inner: Mapping[int, ir.Expr]) -> list[ir.Expr]:
         found: list[ir.Expr] = []
@@ -301,6 +309,22 @@ class _Attempt:
                 self.known.update((id(layer), known) for layer in layers)
             found.append(known)
         return found
+
+    def _accumulated(self, call: ir.Call) -> ir.Call:
+        """Return a sum whose weights or bias fit the target's accumulator; other calls are unchanged."""
+        bits, constants = self.draw.target.quantisation.accumulator_bits, dict[int, ir.Expr]()
+        if is_narrow(call, bits):
+            constants[1] = fitted_weights(call, bits)
+        elif call.callee in (ops.add, ops.sub) and any(id(arg) in self.sums for arg in call.args):
+            most = greatest_bias(bits)
+            for number, arg in enumerate(call.args):
+                if isinstance(arg, ir.Constant):
+                    constants[number] = ir.constant(arg.data.clip(-most, most))
+        if constants:
+            args = (constants.get(number, arg) for number, arg in enumerate(call.args))
+            call = ir.call(call.callee, tuple(args), call.attrs)
+            self.sums.add(id(call))
+        return call
 
     def _scaled(self, exprs: list[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
         """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
@@ -367,7 +391,7 @@ class _Attempt:
             more = (1,) * (rank - value.ndim)
             value = value.reshape(more + value.shape) if more else value[(0,) * (value.ndim - rank)]
         if wanted.value is not None:
-            value = np.full((), wanted.value).astype(value.dtype)
+            value = np.full(value.shape if wanted.ranks else (), wanted.value).astype(value.dtype)
         return np.asarray(value)
 
     def _values(self, shape: Sequence[int], element: str) -> Array:
@@ -375,7 +399,8 @@ class _Attempt:
         return random_array(self.random.randrange(1 << 16), shape, element, mix=mix)
 
     def _allowed(self, type_: Type) -> bool:
-        return not isinstance(type_, TensorType) or type_.dtype.name in self.draw.dtypes
+        """Test whether a call may have a type. Comparisons inside a composite are bool whatever the target stores."""
+        return not isinstance(type_, TensorType) or type_.dtype.name in (*self.draw.dtypes, "bool")
 
     def _note(self, call: ir.Call) -> None:
         """Record the scale of a product of dequantised values."""
@@ -419,6 +444,7 @@ def _both(first: Wanted, second: Wanted) -> Wanted:
         first.dtypes or second.dtypes,
         first.ranks or second.ranks,
         second.value if first.value is None else first.value,
+        first.second or second.second,
     )
 
 
@@ -444,9 +470,9 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
     return ir.rebuild(expr, tuple(same if child is scale else child for child in ir.children(expr)))
 
 
-def facts(function: ir.Function, name: str, tiles: Tiles = TILES) -> Values | None:
-    """Return the properties of the first operator named `name` in a function, for a target with these tiles; None if it is not in
-    the corpus."""
+def facts(function: ir.Function, name: str, target: Capabilities = ANY_TARGET) -> Values | None:
+    """Return the properties of the first operator named `name` in a function, for the tiles and accumulators of a target; None if
+    it is not in the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
@@ -455,7 +481,8 @@ def facts(function: ir.Function, name: str, tiles: Tiles = TILES) -> Values | No
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
     inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), _static(type_)) for type_ in types)
     attrs = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
-    return facts_of(entry, Example(entry.operator, inputs, attrs, tiles=tiles))
+    deep = deepest(target.quantisation.accumulator_bits)
+    return facts_of(entry, Example(entry.operator, inputs, attrs, tiles=target.tiles, deep=deep))
 
 
 def given_attrs(call: ir.Call) -> dict[str, Any]:

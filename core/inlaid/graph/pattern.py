@@ -88,13 +88,14 @@ class _Attempt:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A declarative form of a `where` predicate: required attributes of the operator, and the required type, dtypes, ranks and
-    constant element value of the expression."""
+    constant element value of the expression. `second` returns the required value of a constant second operand for a first one."""
 
     attrs: Mapping[str, object] = field(default_factory=dict)
     type: Type | None = None
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     value: float | None = None
+    second: Callable[[Expr], np.ndarray[Any, Any] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,8 @@
 An 8-bit network reaches targets as integer products with int32 accumulators, a bias, a requantisation and a clamp, and as
 element-wise arithmetic on operands rescaled to a common scale. Models from ONNX scale in float32, by `requantize`, `dequantize` and
 `quantize`; `inlaid.quantize` and TensorFlow Lite scale in integers, by `multiply_fixed` or shifts. Each pattern matches all of
-these forms and captures their parts by name. `decode_layer` and `decode_binary` return uniform parameters.
+these forms and captures their parts by name. `decode_layer` and `decode_binary` return uniform parameters, `decode_average_pool`
+those of an average pool.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import numpy as np
 from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.graph.operator import Operator
-from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, wildcard
+from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, is_scalar, wildcard
+from inlaid.ops.convolution import conv as convolution
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import fixed_points
 from inlaid.ops.quantised import dequantize, quantize, requantize
-from inlaid.ops.requantisation import Factor, Parts, factor
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.requantisation import Array, Factor, Parts, factor
+from inlaid.ops.window import Axis, inner_taps
 from inlaid.plugins.contract import HALF_EVEN, ONCE
 from inlaid.records import dataclass
 from inlaid.types import DType, TensorType
@@ -236,6 +240,32 @@ def window(parts: Parts) -> Window:
     return Window(kernel, strides, dilations, before, after, fill)
 
 
+@dataclass(frozen=True)
+class AveragePool:
+    """Parameters of a `quantised_average_pool`. With the sum s in int32 of the stored elements in a window, and their number d, the
+    stored result is clip(q, least, greatest), where q is s / d rounded half away from 0: (|s| + d // 2) // d, negated if s < 0.
+    Padding is neither summed nor counted. Data and result have one scale and one zero point, which take no part in this.
+
+    `divisors` are the numbers d: int32, with one element per output position in the spatial axes, or one for all. `window` has the
+    extents of the image as its kernel if a window covers it.
+    """
+
+    window: Window
+    divisors: Array
+    output: Output
+
+
+def decode_average_pool(parts: Parts) -> AveragePool:
+    """Extract the parameters of an average pool from the parts of its pattern."""
+    total = parts["sum"] if "sum" in parts else parts["conv"]
+    divisors = _divisors(total)
+    assert divisors is not None and isinstance(total, Call)
+    if "conv" in parts:
+        return AveragePool(window(parts), divisors, _output(parts))
+    ones, zeros = (1,) * divisors.ndim, (0,) * divisors.ndim
+    return AveragePool(Window(_image(total), ones, ones, zeros, zeros, 0), divisors, _output(parts))
+
+
 def quantised_conv() -> Pattern:
     """Match a quantised convolution: "conv" of "x" by constant weights "w", plus an optional constant "bias" per output channel,
     requantised per tensor or per channel to "y", with optional clamps "least" and "greatest". A constant "pad" of the spatial axes
@@ -287,6 +317,27 @@ def quantised_mean() -> Pattern:
     wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named("centre")))
     return _requantised(is_op("reduce_sum")(centred).named("sum"), _one_in_all)
+
+
+def quantised_average_pool() -> Pattern:
+    """Match an average pool of integers "x" as TensorFlow Lite defines it: the sum of each window, a "conv" by ones or a "sum" over
+    whole images, is divided by the number of elements that are not padding, rounded half away from 0, and clipped ("clamp") to "y".
+    The average is in the scale of the data: it has no requantisation."""
+    x = wildcard().has_dtype(*STORED).named("x")
+    ones = is_const().has_rank(3, 4, 5).where(_are_ones, "expected weights of 1", Wanted(value=1.0, ranks=(4,)))
+    windows = is_op("conv")(x, ones).where(_by_plane, "expected one window per channel").named("conv")
+    wide = is_op("cast")(x).has_dtype("int32")
+    over_image = Wanted(attrs={"axes": (2, 3), "keepdims": True})
+    images = is_op("reduce_sum")(wide).where(_is_of_images, "expected a sum over the spatial axes", over_image).named("sum")
+    total = (windows | images).has_dtype("int32")
+    minus, plus, zero = (is_scalar(value).has_dtype("int32") for value in (-1, 1, 0))
+    sign = is_op("where")(is_op("less")(total, zero), minus, plus)
+    raised = is_op("add")(is_op("mul")(sign, total), is_const())
+    raised = raised.where(lambda it: _second_is(it, _halves), "expected half of the divisors", Wanted(second=_halves))
+    quotient = is_op("div")(raised, is_const())
+    reason = "expected the number of elements in each window as divisors, at least 1"
+    quotient = quotient.where(lambda it: _second_is(it, _divisors), reason, Wanted(second=_divisors))
+    return _narrowed(is_op("mul")(sign, quotient))
 
 
 def quantised_binary(*operators: str) -> Pattern:
@@ -430,3 +481,61 @@ def _of_space(pad: Expr) -> bool:
 def _pads_nothing(conv: Expr) -> bool:
     assert isinstance(conv, Call)
     return not any(conv.attrs.pads)
+
+
+def _are_ones(weights: Expr) -> bool:
+    return isinstance(weights, Constant) and weights.data.size > 0 and bool(np.all(weights.data == 1))
+
+
+def _by_plane(conv: Expr) -> bool:
+    """Test whether a convolution has one window in each channel of the data, with static padding."""
+    assert isinstance(conv, Call)
+    data, weights = conv.args[0].type, conv.args[1].type
+    assert isinstance(data, TensorType) and isinstance(weights, TensorType)
+    fixed = all(isinstance(pad, int) for pad in conv.attrs.pads)
+    return bool(fixed and conv.attrs.groups == data.shape[1] == weights.shape[0])
+
+
+def _is_of_images(total: Expr) -> bool:
+    """Test whether a sum reduces the spatial axes, of static extents, to extents of 1."""
+    assert isinstance(total, Call) and isinstance(total.type, TensorType)
+    return bool(total.attrs.keepdims and total.attrs.axes == tuple(range(2, total.type.rank)) and all(_image(total)))
+
+
+def _image(total: Call) -> tuple[int, ...]:
+    """Return the spatial extents of summed data, 0 for symbolic ones."""
+    data = total.args[0].type
+    assert isinstance(data, TensorType)
+    return tuple(extent if isinstance(extent, int) else 0 for extent in data.shape[2:])
+
+
+def _divisors(expr: Expr) -> Array | None:
+    """Return the number of elements in each window of the sum in an average pool from which an expression is computed: one per
+    position, or one for all. None if a window is empty, or if padded data have symbolic extents."""
+    total = expr
+    while isinstance(total, Call) and total.callee not in (convolution, reduce_sum):
+        total = next(arg for arg in total.args if isinstance(arg, Call))
+    assert isinstance(total, Call)
+    image = _image(total)
+    if total.callee is reduce_sum:
+        return np.full((1,) * len(image), math.prod(image), np.int32)
+    geometry = window({"conv": total})
+    if not any((*geometry.before, *geometry.after)):
+        return np.full((1,) * len(image), math.prod(geometry.kernel), np.int32)
+    sizes = (geometry.kernel, geometry.strides, geometry.dilations, geometry.before, geometry.after)
+    counts = inner_taps([Axis(*each) for each in zip(*sizes, strict=True)], image) if all(image) else np.zeros((), np.int32)
+    return counts if counts.min(initial=1) > 0 else None
+
+
+def _halves(expr: Expr) -> Array | None:
+    divisors = _divisors(expr)
+    return None if divisors is None else divisors // 2
+
+
+def _second_is(call: Expr, value: Callable[[Expr], Array | None]) -> bool:
+    """Test whether the constant operand of a call equals a value that depends on the other operand."""
+    assert isinstance(call, Call)
+    constant, other = (call.args[0], call.args[1]) if isinstance(call.args[0], Constant) else call.args[::-1]
+    expected = value(other)
+    assert isinstance(constant, Constant)
+    return expected is not None and constant.data.ndim <= expected.ndim and bool(np.all(constant.data == expected))

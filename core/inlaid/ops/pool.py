@@ -8,7 +8,7 @@ from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.graph.operator import Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, quiet, tensor_type, widen_array, working_dtype
-from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, tap_axes, window_axes, window_index, window_shape, windows
+from inlaid.ops.window import Axis, WindowAttrs, inner_taps, pad_spatial, tap_axes, window_axes, window_index, window_shape, windows
 from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, TupleType, Type, dtype, from_numpy
@@ -91,13 +91,6 @@ def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[A
     return as_array(best[..., 0], of), np.take_along_axis(places, chosen, -1)[..., 0]
 
 
-def _counts(axes: tuple[Axis, ...], spatial: tuple[int, ...]) -> Array:
-    """Count the taps of each window that are not padding: shape (output spatial...)."""
-    ones = np.ones((1, 1, *spatial), np.float32)
-    found: Array = windows(ones, axes, 0).sum(axis=tuple(range(-len(axes), 0)))[0, 0]
-    return found
-
-
 @quiet
 def _reference_avg_pool(attrs: AvgPoolAttrs, x: Array) -> Array:
     axes = window_axes(attrs, attrs.kernel)
@@ -105,7 +98,7 @@ def _reference_avg_pool(attrs: AvgPoolAttrs, x: Array) -> Array:
     count = (
         np.float32(np.prod(np.array(attrs.kernel, np.int64)))
         if attrs.count_include_pad
-        else np.maximum(_counts(axes, x.shape[2:]), 1)
+        else np.maximum(inner_taps(axes, x.shape[2:]), 1)
     )
     return as_array(total / count.astype(total.dtype), from_numpy(x.dtype))
 

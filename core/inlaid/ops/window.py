@@ -120,3 +120,16 @@ def windows(x: Array, axes: Sequence[Axis], value: float) -> Array:
     steps = tuple(slice(None, None, axis.stride) for axis in axes) + tuple(slice(None, None, axis.dilation) for axis in axes)
     found: Array = view[(slice(None),) * first + steps]
     return found
+
+
+def inner_taps(axes: Sequence[Axis], spatial: Sequence[int]) -> Array:
+    """Count the taps of each window that are not padding, for static extents: int32 of shape (output spatial...)."""
+    counts: Array = np.ones((), np.int32)
+    for axis, extent in zip(axes, spatial, strict=True):
+        positions, before, kernel = axis.positions(extent), axis.before, axis.kernel
+        assert isinstance(positions, int) and isinstance(before, int) and isinstance(kernel, int)
+        starts = np.arange(positions) * axis.stride - before
+        first = np.maximum(-(starts // axis.dilation), 0)
+        end = np.minimum((extent - 1 - starts) // axis.dilation + 1, kernel)
+        counts = np.multiply.outer(counts, np.maximum(end - first, 0).astype(np.int32))
+    return counts

@@ -1,4 +1,4 @@
-"""Checks whether a target supports the requantisation of a composite."""
+"""Checks whether a target supports the integer arithmetic of a composite: the width of its sums, and its requantisation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import FRACTION, SINGLE
 from inlaid.ops.quantised import dequantize, quantize
 from inlaid.ops.requantisation import Factor, factor
+from inlaid.partitioning.accumulate import overflow
 from inlaid.plugins.contract import HALF_EVEN, Quantisation
 
 
 def unlike(found: Match, having: Quantisation) -> str | None:
-    """Return the reason why a target with some requantisation cannot run a composite; None if it can."""
-    if not having.roundings:
-        return None
+    """Return the reason why a target with some integer arithmetic cannot run a composite; None if it can."""
+    wide = overflow(found, having.accumulator_bits)
+    if wide is not None or not having.roundings:
+        return wide
     callees = [call.callee for call in found.calls]
     if dequantize in callees and quantize in callees and HALF_EVEN not in having.roundings:
         return _rounds(HALF_EVEN, having)

@@ -22,12 +22,13 @@ def inlaid_targets():
 
 def rules():
     from inlaid.graph.pattern import is_op, wildcard
-    from inlaid.ops.composites import conv, matmul
+    from inlaid.ops.composites import conv, matmul, quantised_average_pool
 
     return [
         OpRule(layer(conv()), "conv", lambda found: of_layers(found, 4)),
         OpRule(layer(matmul()), "dense", lambda found: of_layers(found, 2)),
         OpRule(is_op("max_pool")(wildcard().named("x")).named("pool"), "pool", lambda found: of_integers(found, 4)),
+        OpRule(quantised_average_pool(), "average", lambda found: of_integers(found, 4)),
         OpRule(is_op("matmul")(wildcard().named("a"), wildcard().named("b")), "product", of_floats),
         *(OpRule(name, "", of_floats) for name in ("add", "relu")),
     ]

@@ -53,6 +53,14 @@ class Kernel(Machine):
     def pool(self, x, kernel, strides, dilations, pads, fill):
         return self.windows(x, kernel, strides, dilations, pads, fill).max(-1)
 
+    def average(self, x, kernel, strides, dilations, pads, fill, divisors, least, greatest):
+        sums = self.windows(x.astype(np.int32), kernel, strides, dilations, pads, fill).sum(-1)
+        return np.clip(self.quotients(sums, np.array(divisors, np.int32)), least, greatest).astype(np.int8)
+
+    def quotients(self, sums, divisors):
+        """Quotients rounded half away from 0."""
+        return np.sign(sums) * ((abs(sums) + divisors // 2) // divisors)
+
     def dense(self, x, w, bias, multipliers, shifts, **output):
         return self.stored(self.sums(x, w) + bias, multipliers, shifts, **output)
 

@@ -4,12 +4,12 @@ import json
 
 from fleet.accelerator import LANES
 from fleet.machine import FORMAT
-from inlaid.ops.composites import decode_layer, window
+from inlaid.ops.composites import decode_average_pool, decode_layer, window
 from inlaid.plugins import Border
 from inlaid.plugins import Codegen as Base
 from inlaid.types import Layout
 
-OPERANDS = {"relu": ("x",), "pool": ("x",), "conv": ("x", "w"), "dense": ("x", "w")}
+OPERANDS = {"relu": ("x",), "pool": ("x",), "average": ("x",), "conv": ("x", "w"), "dense": ("x", "w")}
 
 
 def form(type_):
@@ -41,10 +41,13 @@ class Codegen(Base):
     def step(self, step, keep):
         sources = [step.buffer(part) for part in OPERANDS.get(step.name, ("a", "b"))]
         attributes = {}
-        if step.name in ("conv", "pool"):
-            geometry = window(step.parts)
+        pool = decode_average_pool(step.parts) if step.name == "average" else None
+        if step.name in ("conv", "pool", "average"):
+            geometry = window(step.parts) if pool is None else pool.window
             attributes = {"strides": geometry.strides, "dilations": geometry.dilations}
             attributes |= {"pads": (*geometry.before, *geometry.after), "fill": geometry.fill, "kernel": geometry.kernel}
+        if pool is not None:
+            attributes |= {"divisors": pool.divisors.tolist(), "least": pool.output.least, "greatest": pool.output.greatest}
         if step.name in ("conv", "dense"):
             layer = decode_layer(step.parts)
             sources += [keep(values) for values in (layer.bias, layer.factor.multipliers, layer.factor.shifts)]

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.graph import ir
-from inlaid.graph.pattern import is_op, match, wildcard
-from inlaid.ops.composites import Window, biased, decode_layer, matmul, quantised_conv, quantised_matmul, quantised_mean, window
+from inlaid.graph.pattern import explain_mismatch, is_op, match, wildcard
+from inlaid.ops.composites import (
+    Window,
+    biased,
+    decode_average_pool,
+    decode_layer,
+    matmul,
+    quantised_average_pool,
+    quantised_conv,
+    quantised_matmul,
+    quantised_mean,
+    window,
+)
 from inlaid.types import TensorType
 
 X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
@@ -120,3 +133,59 @@ def test_a_bias_along_an_axis_that_a_product_lacks_does_not_match():
 def test_scales_by_another_axis_than_channels():
     assert match(quantised_conv(), stored(conv(X), [0.5] * 5, axis=3)) is None
     assert match(quantised_conv(), stored(conv(X), [0.5] * 4, axis=1)) is not None
+
+
+def averaged(total, divisors, halves=None, sign=(-1, 1)):
+    """The average of sums, as TensorFlow Lite rounds it."""
+    divisors = np.asarray(divisors, np.int32)
+    signs = ops.where(ops.less(total, scalar(0, "int32")), *(scalar(value, "int32") for value in sign))
+    raised = ops.add(ops.mul(signs, total), ir.constant(divisors // 2 if halves is None else np.asarray(halves, np.int32)))
+    quotient = ops.mul(signs, ops.div(raised, ir.constant(divisors)))
+    return ops.cast(ops.clip(quotient, minimum=-100.0, maximum=90.0), dtype="int8")
+
+
+def windows(weight=1, groups=4, x=X, **attrs):
+    ones = np.full((4, 4 // groups, 2, 2), weight, np.int8)
+    return ops.conv(x, ir.constant(ones), groups=groups, **attrs)
+
+
+OPEN = ir.var("x", TensorType((1, 4, SizeVar("h", 2), SizeVar("w", 2)), "int8"))
+IMAGE = ops.reduce_sum(ops.cast(X, dtype="int32"), axes=(2, 3), keepdims=True)
+COUNTS = np.outer([1, 2, 2, 2, 2], [1, 2, 2, 2])
+"""Elements of windows of 2 x 2 with strides of 2, padded by 1 before."""
+EDGE = {"strides": (2, 2), "pads": (1, 1, 0, 0)}
+
+
+def test_the_numbers_of_an_average_pool():
+    found = decode_average_pool(match(quantised_average_pool(), averaged(windows(**EDGE), COUNTS)).captures)
+    assert found.window == Window((2, 2), (2, 2), (1, 1), (1, 1), (0, 0), 0)
+    assert found.divisors.tolist() == COUNTS.tolist()
+    assert (found.output.least, found.output.greatest) == (-100, 90)
+    found = decode_average_pool(match(quantised_average_pool(), averaged(IMAGE, 63)).captures)
+    assert found.window == Window((9, 7), (1, 1), (1, 1), (0, 0), (0, 0), 0)
+    assert found.divisors.tolist() == [[63]]
+    found = decode_average_pool(match(quantised_average_pool(), averaged(windows(x=OPEN), 4)).captures)
+    assert found.divisors.tolist() == [[4]]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (averaged(windows(2), 4), "expected weights of 1"),
+        (averaged(windows(groups=1), 4), "expected one window per channel"),
+        (averaged(windows(), 5), "expected half of the divisors|expected the number of elements"),
+        (averaged(windows(**EDGE), 4), "expected half of the divisors"),
+        (averaged(windows(**EDGE), COUNTS, halves=2), "expected half of the divisors"),
+        (averaged(windows(), 4, halves=1), "expected half of the divisors"),
+        (averaged(windows(), [[4], [4], [4], [4], [4], [4], [4], [5]]), "expected the number of elements in each window"),
+        (averaged(windows(pads=(2, 2, 0, 0)), 4), "expected half of the divisors"),
+        (averaged(windows(x=OPEN, pads=(1, 0, 0, 0)), 4), "expected half of the divisors"),
+        (averaged(windows(x=OPEN, pads=(SizeVar("p"), 0, 0, 0)), 4), "expected one window per channel"),
+        (averaged(ops.reduce_sum(ops.cast(OPEN, dtype="int32"), axes=(2, 3), keepdims=True), 7), "expected a sum over the spatial"),
+        (averaged(windows(), 4, sign=(1, -1)), "expected the constant -1"),
+        (averaged(ops.reduce_sum(ops.cast(X, dtype="int32"), axes=(3,), keepdims=True), 7), "expected a sum over the spatial axes"),
+    ],
+)
+def test_other_averages_do_not_match(body, reason):
+    assert match(quantised_average_pool(), body) is None
+    assert re.search(reason, explain_mismatch(quantised_average_pool(), body))

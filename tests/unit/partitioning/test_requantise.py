@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from inlaid import ops
+from inlaid.arith import SizeVar
 from inlaid.graph import ir
-from inlaid.ops.composites import quantised_matmul
+from inlaid.graph.interp import evaluate
+from inlaid.graph.operator import Operator
+from inlaid.graph.pattern import is_op, wildcard
+from inlaid.ops.composites import quantised_matmul, quantised_mean
+from inlaid.partitioning.accumulate import magnitudes
 from inlaid.partitioning.annotate import Candidate, annotate
 from inlaid.plugins import OpRule, Quantisation, Reject, Target
 from inlaid.types import TensorType
@@ -79,3 +84,102 @@ def test_the_composites_reason_stands_alone_for_all_of_its_operators() -> None:
     found = annotate(ir.function([X], body), (candidate,))
     reasons = {found.verdicts[id(call)][0].reason for call in found.calls}  # type: ignore[union-attr]
     assert reasons == {"as product: it requantises with rounding away, but the target supports up and once"}
+
+
+def summed(weights: np.ndarray, bias: int, of: str = "int8", rounding: str = "up") -> ir.Expr:
+    """A layer whose product has these weights and this bias."""
+    x = ir.var("x", TensorType((4, len(weights)), of))
+    total = ops.add(ops.matmul(x, ir.constant(weights), out_dtype="int32"), ir.constant(np.int32(bias)))
+    if rounding == "shift":
+        total = ops.shift_right(ops.add(total, ir.constant(np.int32(1 << 9))), ir.constant(np.int32(10)))
+    else:
+        total = ops.multiply_fixed(total, ir.constant(np.int32(1 << 30)), ir.constant(np.int32(-4)), axis=1, rounding=rounding)
+    return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
+
+
+def column(*weights: int) -> np.ndarray:
+    """Weights with a second output channel of smaller sums."""
+    return np.array([weights, [1] * len(weights)], np.int8).T
+
+
+def image_mean(shape: tuple[object, ...], centre: int = 0) -> ir.Expr:
+    wide = ops.cast(ir.var("x", TensorType(shape, "int8")), dtype="int32")
+    if centre:
+        wide = ops.sub(wide, ir.constant(np.int32(centre)))
+    total = ops.multiply_fixed(
+        ops.reduce_sum(wide, axes=(2, 3)), ir.constant(np.int32(1 << 30)), ir.constant(np.int32(-4)), rounding="up"
+    )
+    return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
+
+
+def both_computed(depth: object) -> ir.Expr:
+    a, b = ir.var("a", TensorType((3, depth), "int8")), ir.var("b", TensorType((depth, 2), "int8"))
+    return ops.cast(ops.matmul(a, b, out_dtype="int32"), dtype="int8")
+
+
+PATTERNS = (
+    quantised_matmul(),
+    quantised_mean(),
+    is_op("cast")(is_op("matmul")(wildcard(), wildcard())),
+)
+
+
+def refused(body: ir.Expr, bits: int, roundings: tuple[str, ...] = ()) -> str:
+    """What a target with accumulators of some width says of a composite."""
+    rules = tuple(OpRule(pattern, f"rule{number}") for number, pattern in enumerate(PATTERNS))
+    having = Quantisation(roundings, accumulator_bits=bits)
+    params = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Var)]
+    found = annotate(ir.function(params, body), (Candidate(Target("a"), rules, frozenset(["int8", "uint8"]), quantisation=having),))
+    last = found.verdicts[id(found.calls[-1])][0]
+    return last.reason if isinstance(last, Reject) else ""
+
+
+@pytest.mark.parametrize(
+    ("body", "bits"),
+    [
+        (summed(column(127, -128), 0), 16),  # 32,640
+        (summed(column(127, -128), 127), 16),  # 32,767
+        (summed(column(127, -128), -128), 17),  # 32,768
+        (summed(column(127, -1), 128, "uint8"), 17),  # 32,768, as 255 is the greatest
+        (summed(column(127, -1), 127, "uint8"), 16),
+        (summed(column(127, -128), 127, rounding="shift"), 16),  # without the half that rounds
+        (image_mean((1, 3, 16, 15)), 16),  # 240 * 128
+        (image_mean((1, 3, 16, 16)), 17),  # 256 * 128
+        (image_mean((1, 3, 16, 15), -9), 17),
+        (image_mean((1, 3, SizeVar("n", 1, 16), 16)), 17),
+        (both_computed(SizeVar("n", 1, 511)), 24),
+        (both_computed(512), 25),
+    ],
+)
+def test_sums_fit_the_accumulator(body: ir.Expr, bits: int) -> None:
+    assert refused(body, bits) == ""
+    assert f"its sums need {bits} bits, but the target accumulates in {bits - 1}" in refused(body, bits - 1)
+
+
+@pytest.mark.parametrize("operator", [ops.conv, ops.conv_transpose, ops.matmul])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_sums_are_bounded_by_those_of_magnitudes(operator: Operator, groups: int) -> None:
+    rng, images = np.random.default_rng(groups), operator is not ops.matmul
+    x = ir.var("x", TensorType((1, 4, 3, 3) if images else (3, 4), "int8"))
+    shape = (6, 4 // groups) if operator is ops.conv else (4, 6)
+    weights = rng.integers(-128, 128, (*shape, 3, 3) if images else shape).astype(np.int8)
+    attrs = {"groups": groups} if images else {}
+    call = operator(x, ir.constant(weights), out_dtype="int32", **attrs)
+    # Every weight takes part in the sum of the middle pixel.
+    sizes = operator(x, ir.constant(np.abs(weights.astype(np.int32))), out_dtype="int32", **attrs)
+    most = np.abs(evaluate(ir.function([x], sizes), [np.full(x.type.shape, -128, np.int8)]))
+    middle = most.max((0, *range(2, most.ndim))) if images else most.max(0)
+    bound = magnitudes(call)
+    assert bound is not None and bound.reshape(-1).tolist() == middle.tolist()
+
+
+def test_a_sum_of_unknown_length_does_not_fit() -> None:
+    assert "the number of terms of its sums has no upper bound" in refused(both_computed(SizeVar("n", 1)), 31)
+    assert refused(both_computed(SizeVar("n", 1)), 32) == ""
+
+
+def test_sums_and_roundings_are_both_checked() -> None:
+    body = summed(column(1, 1), 0, rounding="away")
+    assert "its sums need 10 bits" in refused(body, 9, ("up",))
+    assert "rounding away" in refused(body, 10, ("up",))
+    assert refused(body, 10, ("away",)) == ""

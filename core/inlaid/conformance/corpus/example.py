@@ -25,6 +25,8 @@ SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
 """Extents of axes: small, odd, prime, a vector's length, and one."""
 TILES = Tiles()
 """Sizes of tiles if none are given."""
+DEEP = 1031
+"""Number of products of 8-bit integers whose sum fills an accumulator of 24 bits in the mix full."""
 RANKS = (2, 3, 1, 4, 0)
 """Ranks drawn if any rank is allowed, the plain rank first."""
 
@@ -37,7 +39,8 @@ class Choices:
     """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n. The plain choice is always 0, to
     which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have this rank if
     possible; `ranked` records whether a shape did. `given` has known shapes of arguments, by number. Without `edges`, floats have
-    no extreme values. With `binary`, scales are powers of two. `tiles` has the sizes around which those of products are drawn."""
+    no extreme values. With `binary`, scales are powers of two. `tiles` has the sizes around which those of products are drawn,
+    `deep` the number of products of integers whose sum fills an accumulator."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Choices:
         edges: bool = True,
         binary: bool = False,
         tiles: Tiles = TILES,
+        deep: int = DEEP,
     ) -> None:
         self._choose = choose
         self._sizes = tuple(sizes)
@@ -59,6 +63,7 @@ class Choices:
         self._binary = binary
         self._free = not given
         self.tiles = tiles
+        self.deep = deep
         self.ranked = False
         self.mix: Mix = self.pick(*MIXES) if mix is None else mix
 
@@ -205,13 +210,14 @@ class Choices:
 @dataclass(frozen=True)
 class Example:
     """A call of an operator, and values for its arguments. `types` has the types of sequences, optionals and strings among them;
-    `tiles` are those around which sizes were drawn."""
+    `tiles` and `deep` are those of the choices."""
 
     operator: Operator
     inputs: tuple[Any, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[int, Type] = field(default_factory=dict)
     tiles: Tiles = TILES
+    deep: int = DEEP
 
     def forms(self) -> tuple[Form, ...]:
         """Return the call with all arguments variable, and, if the operator allows it, with all but the first constant and with

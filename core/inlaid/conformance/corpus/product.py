@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus.example import FLOATS, Choices, Entry, Example, Unfit
+from inlaid.conformance.corpus.example import DEEP, FLOATS, Choices, Entry, Example, Unfit
 from inlaid.types import dtype
 
 _MULTIPLIED = (*FLOATS, "int8", "uint8", "int32")
@@ -20,13 +20,11 @@ _WINDOWS = (
 """Common windows: extent, stride, dilation, and padding before and after, equal along all axes."""
 
 WIDE = 131
-"""Input channels of which a window of 3 x 3 fills an accumulator of 24 bits."""
-DEEP = 1031
-"""Terms of a sum that fill an accumulator of 24 bits in the mix full."""
+"""Input channels of which a window of 3 x 3 has more than `DEEP` elements."""
 SEVERAL = "several tiles"
-FILLS = "fill an accumulator of 24 bits"
+FILLS = "fill an accumulator"
 FILLING = 800
-"""Number of products of 8-bit integers whose sum exceeds 24 bits, though a tenth of the integers are not the extreme."""
+"""Number of terms of `DEEP` whose sum fills the accumulator, though a tenth of the integers are not the extreme."""
 LARGE = 256
 """Greatest tile of which examples have more than two."""
 MOST_TILE = 1024
@@ -68,9 +66,10 @@ def _window(choices: Choices, tiled: bool = False) -> tuple[tuple[int, ...], tup
 def _channels(choices: Choices) -> tuple[int, int, int]:
     """Pick the number of groups, and of input and output channels per group: enough for vectors or several tiles, few, or one."""
     inputs, outputs = several(choices.tiles.inputs), several(choices.tiles.outputs)
+    wide = -(-choices.deep * WIDE // DEEP)
     groups, inner, outer = choices.pick(
         (1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33), (16, 1, 1), (2, 16, 16), (1, 32, 16), (1, 4, 4),
-        (4, 1, 2), (32, 1, 1), (outputs, 1, 1), (1, inputs, 4), (1, 16, outputs), (1, WIDE, 3),
+        (4, 1, 2), (32, 1, 1), (outputs, 1, 1), (1, inputs, 4), (1, 16, outputs), (1, wide, 3),
     )  # fmt: skip
     given = choices.given(0)
     if given is None:
@@ -103,7 +102,7 @@ def _extents(example: Example, rows: int, terms: int, columns: int) -> dict[str,
     differ, so that their properties have names of their own."""
     integer, tiles = example.inputs[0].dtype.kind in "iu", example.tiles
     extents = {"rows": _many(rows, tiles.rows), "terms": _many(terms, tiles.inputs), "columns": _many(columns, tiles.outputs)}
-    if integer and terms > FILLING:
+    if integer and terms > example.deep * FILLING // DEEP:
         extents["terms"] = FILLS
     return {f"{name} of integers" if integer else name: many for name, many in extents.items()}
 
@@ -125,7 +124,7 @@ def _conv(choices: Choices, of: str) -> Example:
     groups, inner, outer = _channels(choices)
     x = choices.factor((_batch(choices, 1, 2, 0), groups * inner, *spatial), of, 0)
     w = choices.factor((groups * outer, inner, *kernel), {"uint8": "int8"}.get(of, of), 1)
-    return Example(ops.conv, (x, w), {**attrs, "groups": groups}, tiles=choices.tiles)
+    return Example(ops.conv, (x, w), {**attrs, "groups": groups}, tiles=choices.tiles, deep=choices.deep)
 
 
 def _conv_transpose(choices: Choices, of: str) -> Example:
@@ -164,7 +163,7 @@ def _col2im(choices: Choices, of: str) -> Example:
 
 
 def _matmul(choices: Choices, of: str) -> Example:
-    tiles, deep = choices.tiles, (DEEP,) if dtype(of).is_int else ()
+    tiles, deep = choices.tiles, (choices.deep,) if dtype(of).is_int else ()
     m = choices.pick(3, 1, 16, 0, 13, several(tiles.rows))
     k, n = choices.pick(5, 1, 16, 33, several(tiles.inputs), *deep), choices.pick(7, 1, 16, 32, several(tiles.outputs))
     if tiles.scratch and choices.pick(False, False, False, True):
@@ -180,7 +179,7 @@ def _matmul(choices: Choices, of: str) -> Example:
         shapes = (m, second[-2] if len(second) > 1 else second[0]), second
     names = of, {"uint8": "int8"}.get(of, of)
     arrays = (choices.factor(shape, name, number) for number, (shape, name) in enumerate(zip(shapes, names, strict=True)))
-    return Example(ops.matmul, tuple(arrays), tiles=tiles)
+    return Example(ops.matmul, tuple(arrays), tiles=tiles, deep=choices.deep)
 
 
 def _of_product(example: Example) -> dict[str, str]:

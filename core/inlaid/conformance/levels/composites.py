@@ -205,14 +205,14 @@ class Search:
         """Change the choices of operator `name` in an example, and compare examples that cover the accepted values with the
         reference."""
 
-        tiles = self.tested.capabilities.tiles
+        target = self.tested.capabilities
 
         def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
             changed = replace(draw, recipes={**made.recipes, name: recipe})
             changed = replace(changed, aim="roundings" if name in REQUANTIZED else "multipliers")
             other = self.made(variant, changed)
-            found = None if other is None else facts(other.function, name, tiles)
+            found = None if other is None else facts(other.function, name, target)
             if other is None or found is None:
                 return [], ()
             return [_Neighbour(other, changed, found)], other.recipes[name].counts
@@ -224,7 +224,7 @@ class Search:
         origins = ((), made.recipes[name].chosen)
         explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS, origins)
         explorer.run(())
-        plain = facts(made.function, name, tiles)
+        plain = facts(made.function, name, target)
         small = [replace(draw, recipes=made.recipes)] if name in REQUANTIZED else []
         # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
         covered = () if plain is None or name in REQUANTIZED else (plain,)

@@ -12,6 +12,7 @@ from inlaid.frontends.tflite.convert.window import channels_last, channels_secon
 from inlaid.frontends.tflite.model import Array
 from inlaid.frontends.tflite.node import Converter, Node, typed
 from inlaid.graph.ir import Expr, constant
+from inlaid.ops.window import Axis, inner_taps
 
 LARGEST = 1 << 26
 """Maximum number of elements of a window over all channels: a sum has one weight per element."""
@@ -32,6 +33,8 @@ def _average(node: Node) -> Expr:
     data = channels_second(node.input(0))
     if node.is_float():
         return channels_last(node.bounded(ops.avg_pool(data, kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))))
+    if kernel == (1, 1):
+        return _max(node)  # each window is one element, which needs no division
     channels = node.tensor(0).shape[3]
     if kernel == tuple(node.tensor(0).shape[1:3]) and not any(pads):
         total: Expr = ops.reduce_sum(ops.cast(data, dtype="int32"), axes=(2, 3), keepdims=True)
@@ -54,13 +57,8 @@ def _counts(node: Node, kernel: tuple[int, int], strides: tuple[int, int], pads:
     sizes = node.tensor(0).shape[1:3]
     if math.prod(sizes) > LARGEST:
         raise node.error(f"a padded image must have at most {LARGEST} pixels, got {sizes[0]} by {sizes[1]}")
-    along = []
-    for axis in range(2):
-        size, taps, stride, before, after = sizes[axis], kernel[axis], strides[axis], pads[axis], pads[axis + 2]
-        starts = np.arange((size + before + after - taps) // stride + 1) * stride - before
-        along.append(np.minimum(starts + taps, size) - np.maximum(starts, 0))
-    counts: Array = np.outer(*along).astype(np.int32)
-    return counts
+    axes = [Axis(*each) for each in zip(kernel, strides, (1, 1), pads[:2], pads[2:], strict=True)]
+    return inner_taps(axes, sizes)
 
 
 def _max(node: Node) -> Expr:

@@ -1,0 +1,124 @@
+"""Bounds the sums of integers that a composite accumulates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.ir import Call, Constant, Expr
+from inlaid.graph.pattern import Match
+from inlaid.ops.conversion import cast
+from inlaid.ops.convolution import conv
+from inlaid.ops.elementwise import add, shift_right, sub
+from inlaid.ops.linear import matmul
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import pad
+from inlaid.ops.transposed import conv_transpose
+from inlaid.types import TensorType
+
+WIDEST = 32
+"""Width in bits of the accumulators of the graph: narrower ones are checked."""
+PRODUCTS = (conv, conv_transpose, matmul)
+Array = np.ndarray[Any, Any]
+
+
+def overflow(found: Match, bits: int) -> str | None:
+    """Return the reason why sums of a composite may exceed a signed accumulator of some width; None if all fit.
+
+    The bound of a sum is the sum of the greatest magnitudes of its terms and of its bias. It holds in any order of summation,
+    whether the accumulator wraps or saturates. The values of operands are bounded by their element types."""
+    if bits >= WIDEST:
+        return None
+    inside = {id(call) for call in found.calls}
+    for call in found.calls:
+        result = call.type
+        if call.callee not in (*PRODUCTS, reduce_sum) or not isinstance(result, TensorType) or not result.dtype.is_int:
+            continue
+        terms = magnitudes(call, inside)
+        if terms is None:
+            return f"the number of terms of its sums has no upper bound, but the target accumulates in {bits} bits"
+        # Float64 is exact where the sum fits.
+        most = int(np.max(terms + _bias(call, found, inside), initial=0))
+        needed = most.bit_length() + 1
+        if needed > bits:
+            return f"its sums need {needed} bits, but the target accumulates in {bits}"
+    return None
+
+
+def magnitudes(call: Call, inside: Collection[int] = ()) -> Array | None:
+    """Return upper bounds of the sums of magnitudes of a convolution, matrix product or sum of integers: float64, broadcastable to
+    the result. None if the number of terms has no upper bound. Bounds see through the calls of ids `inside`."""
+    first, *others = call.args
+    shape = _shape(first)
+    if call.callee is reduce_sum:
+        return _times([shape[axis] for axis in call.attrs.axes], greatest(first, inside))
+    (second,) = others
+    if isinstance(second, Constant):
+        return np.asarray(weight_sums(call, second.data) * greatest(first, inside))
+    if isinstance(first, Constant) and call.callee is matmul:
+        return np.asarray(np.abs(first.data.astype(np.float64)).sum(axis=-1, keepdims=True) * greatest(second, inside))
+    counts = shape[-1:] if call.callee is matmul else _shape(second)[1:]
+    if call.callee is conv_transpose:
+        counts = (arith.floordiv(shape[1], call.attrs.groups), *counts[1:])
+    return _times(counts, greatest(first, inside) * greatest(second, inside))
+
+
+def weight_sums(call: Call, weights: Array) -> Array:
+    """Return the sums of magnitudes of the constant weights of a convolution or matrix product, by output channel."""
+    sizes = np.abs(weights.astype(np.float64))
+    if call.callee is matmul:
+        return np.asarray(sizes.sum(axis=max(sizes.ndim - 2, 0), keepdims=sizes.ndim > 1))
+    channels = 1
+    if call.callee is conv_transpose:
+        groups = call.attrs.groups
+        sizes, channels = sizes.reshape(groups, len(sizes) // groups, *sizes.shape[1:]).swapaxes(1, 2), 2
+    sums = sizes.sum(axis=tuple(range(channels, sizes.ndim)))
+    return np.asarray(sums.reshape(-1, *(1,) * (weights.ndim - 2)))
+
+
+def _times(counts: Collection[Dim], each: float) -> Array | None:
+    most = arith.bounds(arith.product(tuple(counts)))[1]
+    return None if most is None else np.asarray(most * each)
+
+
+def _bias(total: Call, found: Match, inside: Collection[int]) -> Array:
+    """Return the magnitude of what a composite adds to a sum before it is scaled. It excludes the half that a rounding right shift
+    adds."""
+    added: list[Array] = []
+    while (user := next((call for call in found.calls if total in call.args), None)) is not None and user.callee in (add, sub):
+        first, second = user.args
+        other = second if first is total else first
+        added.append(other.data.astype(np.float64) if isinstance(other, Constant) else np.asarray(greatest(other, inside)))
+        total = user
+    if user is not None and user.callee is shift_right and found.get("scaled") is user:
+        (places,) = (arg.data.astype(np.float64) for arg in user.args[1:] if isinstance(arg, Constant))
+        added = [*added[:-1], (added[-1] if added else np.zeros(())) - np.floor(2**places / 2)]
+    return np.asarray(sum(map(np.abs, added), np.zeros(())))
+
+
+def greatest(expr: Expr, inside: Collection[int] = ()) -> float:
+    """Return an upper bound of the magnitude of integers. It sees through the calls of ids `inside`."""
+    if isinstance(expr, Constant):
+        return float(np.abs(expr.data.astype(np.float64)).max(initial=0))
+    assert isinstance(expr.type, TensorType)
+    low, high = expr.type.dtype.limits
+    limit = float(max(-low, high))
+    if not isinstance(expr, Call) or id(expr) not in inside:
+        return limit
+    if expr.callee is cast:
+        source = expr.args[0].type
+        assert isinstance(source, TensorType)
+        keeps = not source.dtype.is_float and low <= source.dtype.limits[0] and source.dtype.limits[1] <= high
+        return min(limit, greatest(expr.args[0], inside)) if keeps else limit
+    if expr.callee in (add, sub):
+        return min(limit, sum(greatest(arg, inside) for arg in expr.args))
+    return min(limit, max(greatest(arg, inside) for arg in expr.args)) if expr.callee is pad else limit
+
+
+def _shape(expr: Expr) -> tuple[Dim, ...]:
+    assert isinstance(expr.type, TensorType)
+    return expr.type.shape
