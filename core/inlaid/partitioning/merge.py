@@ -1,7 +1,7 @@
 """Merges conversions at region borders into regions of the same target that compute or read the converted value.
 
-A model in NHWC transposes each value before and after the NCHW operators of a region, and a conversion to a blocked layout transposes
-it again. In one region, such transposes compose, and often cancel.
+A model in NHWC transposes each value before and after the NCHW operators of a region, and a conversion to a blocked layout
+transposes it again. In one region, such transposes compose, and often cancel.
 """
 
 from __future__ import annotations

@@ -21,14 +21,18 @@ def compose_moves(function: Function) -> Function:
     ends = {id(expr) for expr in in_order(function.body) if not _is_move(expr)}
     chains: dict[int, tuple[Expr, Expr]] = {}
 
+    def shorter(child: Expr) -> Expr:
+        if id(child) not in chains:
+            chains[id(child)] = child, composed(child)
+        return chains[id(child)][1]
+
     def visit(old: Expr, new: Expr) -> Expr:
         if id(old) not in ends:
             return new
-        for child in children(new):
-            if id(child) not in chains:
-                found = composed(child)
-                chains[id(child)] = child, child if old is function.body and not isinstance(found, Call) else found
-        return rebuild(new, tuple(chains[id(child)][1] for child in children(new)))
+        parts = tuple(map(shorter, children(new)))
+        if old is function.body:
+            parts = tuple(part if isinstance(part, Call) else child for part, child in zip(parts, children(new), strict=True))
+        return rebuild(new, parts)
 
     return transform_function(function, visit)
 
