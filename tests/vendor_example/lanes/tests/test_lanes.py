@@ -24,7 +24,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.explain import explain
 from inlaid.partitioning.outline import region_operators
-from inlaid.plugins import Region
+from inlaid.plugins import Region, Scratch
 from inlaid.settings import Isolation, Settings
 from inlaid.types import TensorType
 
@@ -221,6 +221,8 @@ def test_arenas_hold_what_is_stored(vendors):
     assert {buffer.shape for buffer in inside} == {(1, 1, 9, 8, 2, 16)}
     assert program.workspace == sum(math.prod(buffer.shape) for buffer in inside) == 2 * 9 * 8 * 32
     assert {buffer.shape for buffer in context.steps(bordered).buffers if buffer.storage == "arena"} == {(1, 21, 9, 8)}
+    scratch = context.steps(bordered, form, lambda step: [Scratch(1000, "lanes.chip"), Scratch(64)])
+    assert scratch.scopes == {"lanes.chip": 1000} and scratch.workspace > program.workspace
     (artifact,) = [artifact for artifact in function.package.artifacts if artifact.format == "lanes-program"]
     assert dict(artifact.workspace) == {"": program.workspace}
     assert [spec.shape for spec in artifact.signature.inputs] == [(1, 1, 9, 8, 2, 16)]
