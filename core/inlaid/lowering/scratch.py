@@ -20,15 +20,15 @@ def scratch_bytes(item: Scratch, scopes: Mapping[str, MemoryScope], sizes: Colle
     upper bound in a memory scope."""
     problem = ""
     scope = scopes.get(item.scope)
-    foreign = sorted(arith.free_vars(item.size).difference(sizes), key=repr)
-    least = arith.bounds(item.size)[0]
+    unknown_sizes = sorted(arith.free_vars(item.size).difference(sizes), key=repr)
+    lower = arith.bounds(item.size)[0]
     if item.scope and scope is None:
         problem = f"a scope that the target declares ({', '.join(map(repr, scopes)) or 'none'}), got {item.scope!r}"
     elif scope is not None and scope.count:
         problem = f"a scope that is addressed by bytes, but {item.scope!r} consists of registers"
-    elif foreign:
+    elif unknown_sizes:
         problem = f"a size over the dimensions of the region, got {item.size!r}"
-    elif least is None or least < 0:
+    elif lower is None or lower < 0:
         problem = f"a size of at least 0 bytes, got {item.size!r}"
     elif item.early < 0:
         problem = f"early >= 0, got {item.early}"
@@ -36,15 +36,15 @@ def scratch_bytes(item: Scratch, scopes: Mapping[str, MemoryScope], sizes: Colle
         raise PluginError(f"scratch of step {name} must have {problem}", operator=name, node=node or None)
     if scope is None:
         return item.size
-    most = arith.bounds(bounded(item.size))[1]
-    if most is None:
+    upper = arith.bounds(bounded(item.size))[1]
+    if upper is None:
         raise Unsupported(
             f"scratch in scope {item.scope!r} must have a size with an upper bound, got {item.size!r}",
             operator=name,
             node=node or None,
             remedy="bound the dimensions of the model, or ask for tiles of a fixed size",
         )
-    return most
+    return upper
 
 
 def place_in_scope(
@@ -55,21 +55,21 @@ def place_in_scope(
     the most."""
     offsets = tuple(arith.evaluate(offset, {}) for offset in plan(buffers, scope.alignment).offsets)
     sizes = [arith.evaluate(buffer.size, {}) for buffer in buffers]
-    used = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
-    if used > scope.capacity:
-        live = [
+    peak = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
+    if peak > scope.capacity:
+        live_sizes = [
             [size for size, buffer in zip(sizes, buffers, strict=True) if buffer.first <= step <= buffer.last]
             for step in range(len(steps))
         ]
-        worst = max(
-            range(len(steps)), key=lambda step: sum(arith.evaluate(aligned(size, scope.alignment), {}) for size in live[step])
+        busiest = max(
+            range(len(steps)), key=lambda step: sum(arith.evaluate(aligned(size, scope.alignment), {}) for size in live_sizes[step])
         )
-        name, node = steps[worst]
+        name, node = steps[busiest]
         raise Unsupported(
-            f"expected scratch of at most {scope.capacity} bytes in scope {scope.name!r}, got {used}: "
-            f"step {worst} needs buffers of {', '.join(map(str, live[worst]))} bytes",
+            f"expected scratch of at most {scope.capacity} bytes in scope {scope.name!r}, got {peak}: "
+            f"step {busiest} needs buffers of {', '.join(map(str, live_sizes[busiest]))} bytes",
             operator=name,
             node=node or None,
             remedy="ask for smaller tiles, or reject the operator in its rule",
         )
-    return offsets, used
+    return offsets, peak

@@ -255,10 +255,10 @@ class _Walk:
         for scope in scopes:
             inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "scope" and buffer.scope == scope.name]
             if inside:
-                offsets, used = place_in_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in inside], steps)
-                self.program.scopes[scope.name] = used
-                for number, place in zip(inside, offsets, strict=True):
-                    buffers[number] = replace(buffers[number], offset=place)
+                offsets, peak = place_in_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in inside], steps)
+                self.program.scopes[scope.name] = peak
+                for number, start in zip(inside, offsets, strict=True):
+                    buffers[number] = replace(buffers[number], offset=start)
 
 
 def _nodes(step: Step) -> str:

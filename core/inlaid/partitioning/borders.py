@@ -19,7 +19,7 @@ from inlaid.graph.transform import map_functions, substitute, transform
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.merge import merge_conversions
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned
-from inlaid.passes.compose_moves import composed
+from inlaid.passes.compose_moves import compose_chain
 from inlaid.plugins import Border, Borders, Region, Reject, Target
 from inlaid.records import dataclass, field, replace
 from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
@@ -221,7 +221,7 @@ class _Converter:
         key = (id(value), border)
         if key not in self.made:
             param = ir.var("x", value.type)
-            body = composed(convert(param))
+            body = compose_chain(convert(param))
             target = self._taker(body)
             name = f"border{len(self.functions)}_{self.candidates[target].target.kind}"
             attrs = ((REGION_TARGET, str(self.candidates[target].target)),)

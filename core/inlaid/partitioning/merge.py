@@ -54,11 +54,11 @@ def _is_straight(function: ir.Function) -> bool:
 @dataclass
 class _Merge:
     """What becomes a part of a region at one call: conversions of operands, by position, and conversions of results, each with the
-    position of the result. `left` are the positions of the results that are still read as they are."""
+    position of the result. `results` are the positions of the results that are still read as they are."""
 
     inputs: dict[int, ir.Call] = field(default_factory=dict)
     outputs: list[tuple[int, ir.Call]] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -74,16 +74,16 @@ class _Merger:
 
     def merge(self, function: ir.Function) -> ir.Function:
         """Merge the conversions that a function calls."""
-        merges = self._accepted(self._merges(function))
+        merges = self._accept(self._merges(function))
         if not merges:
             return function
-        converted: dict[int, ir.Expr] = {}
+        replacements: dict[int, ir.Expr] = {}
 
         def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
             if isinstance(new, ir.TupleItem) and isinstance(new.tuple, ir.Tuple):
                 return new.tuple.fields[new.index]
-            if id(old) in converted:
-                return converted[id(old)]
+            if id(old) in replacements:
+                return replacements[id(old)]
             merge = merges.get(id(old))
             if merge is None:
                 return new
@@ -91,11 +91,11 @@ class _Merger:
             args = [_operand(arg) if number in merge.inputs else arg for number, arg in enumerate(new.args)]
             call = call_by_name(new.callee.name, self.functions[new.callee.name], args)
             call = ir.Call(call.type, new.span, call.callee, call.args, Attrs())
-            for number, (_, conversion) in enumerate(merge.outputs, len(merge.left)):
-                converted[id(conversion)] = ir.tuple_([ir.tuple_item(call, number)])
+            for number, (_, conversion) in enumerate(merge.outputs, len(merge.results)):
+                replacements[id(conversion)] = ir.tuple_([ir.tuple_item(call, number)])
             # Only merged conversions read the other results, and they are replaced.
-            results = {position: ir.tuple_item(call, number) for number, position in enumerate(merge.left)}
-            return ir.tuple_([results.get(number, ir.tuple_item(new, number)) for number in range(len(_results(new)))])
+            items = {position: ir.tuple_item(call, number) for number, position in enumerate(merge.results)}
+            return ir.tuple_([items.get(number, ir.tuple_item(new, number)) for number in range(len(_results(new)))])
 
         return transform_function(function, visit)
 
@@ -106,56 +106,56 @@ class _Merger:
             for child in ir.children(expr):
                 readers.setdefault(id(child), []).append(expr)
         scopes = analyse(function)
-        found: dict[int, tuple[ir.Call, _Merge]] = {}
+        merges: dict[int, tuple[ir.Call, _Merge]] = {}
         for expr in ir.post_order(function):
             if not isinstance(expr, ir.Call) or _callee(expr) not in self.conversions:
                 continue
             (value,) = expr.args
             source, (reader, position) = _source(value), _only_reader(expr, readers)
             if isinstance(value, ir.TupleItem) and source is not None and self._is_host(source, expr, scopes):
-                found.setdefault(id(source), (source, _Merge()))[1].outputs.append((value.index, expr))
+                merges.setdefault(id(source), (source, _Merge()))[1].outputs.append((value.index, expr))
             elif reader is not None and self._is_host(reader, expr, scopes):
-                found.setdefault(id(reader), (reader, _Merge()))[1].inputs[position] = expr
-        for call, merge in found.values():
-            inside = {id(conversion) for _, conversion in merge.outputs}
+                merges.setdefault(id(reader), (reader, _Merge()))[1].inputs[position] = expr
+        for call, merge in merges.values():
+            outputs = {id(conversion) for _, conversion in merge.outputs}
             items = [expr for expr in readers[id(call)] if isinstance(expr, ir.TupleItem)]
-            left = {item.index for item in items if any(id(reader) not in inside for reader in readers[id(item)])}
-            merge.left += sorted(left if len(items) == len(readers[id(call)]) else range(len(_results(call))))
-        return found
+            positions = {item.index for item in items if any(id(reader) not in outputs for reader in readers[id(item)])}
+            merge.results += sorted(positions if len(items) == len(readers[id(call)]) else range(len(_results(call))))
+        return merges
 
     def _is_host(self, call: ir.Call, conversion: ir.Call, scopes: Scopes) -> bool:
         name = _callee(call)
         same_target = name in self.hosts and self.targets[name] == self.targets[_callee(conversion)]
         return same_target and scopes.of[id(call)] is scopes.of[id(conversion)]
 
-    def _accepted(self, merges: Mapping[int, tuple[ir.Call, _Merge]]) -> dict[int, _Merge]:
+    def _accept(self, merges: Mapping[int, tuple[ir.Call, _Merge]]) -> dict[int, _Merge]:
         """Build the merged regions. Returns the merges whose operators the region's target accepts."""
-        found = {}
+        accepted_merges = {}
         for key, (call, merge) in merges.items():
             name = _callee(call)
-            merged = self._merged(self.module[name], merge)
-            before = {id(expr) for expr in ir.post_order(self.module[name])}
-            new = [expr for expr in ir.in_order(merged.body) if isinstance(expr, ir.Call) and id(expr) not in before]
+            function = self._merged_function(self.module[name], merge)
+            old_ids = {id(expr) for expr in ir.post_order(self.module[name])}
+            new_calls = [expr for expr in ir.in_order(function.body) if isinstance(expr, ir.Call) and id(expr) not in old_ids]
             judge = self.candidates[self.targets[name]].judge
-            if not any(isinstance(expr.callee, Operator) and isinstance(judge(expr), Reject) for expr in new):
-                self.functions[name] = merged
-                found[key] = merge
-        return found
+            if not any(isinstance(expr.callee, Operator) and isinstance(judge(expr), Reject) for expr in new_calls):
+                self.functions[name] = function
+                accepted_merges[key] = merge
+        return accepted_merges
 
-    def _merged(self, function: ir.Function, merge: _Merge) -> ir.Function:
+    def _merged_function(self, function: ir.Function, merge: _Merge) -> ir.Function:
         params = list(function.params)
         values: dict[ir.Var, ir.Expr] = {}
         for position, call in merge.inputs.items():
             old = params[position]
             params[position] = ir.var(old.name, call.args[0].type, span=old.span)
-            values[old] = self._converted(call, params[position])
+            values[old] = self._convert(call, params[position])
         body = substitute(function.body, values)
         assert isinstance(body, ir.Tuple)
-        results = [body.fields[position] for position in merge.left]
-        results += [self._converted(call, body.fields[position]) for position, call in merge.outputs]
+        results = [body.fields[position] for position in merge.results]
+        results += [self._convert(call, body.fields[position]) for position, call in merge.outputs]
         return compose_moves(ir.function(params, ir.tuple_(results), function.attrs, constraints=function.constraints))
 
-    def _converted(self, call: ir.Call, value: ir.Expr) -> ir.Expr:
+    def _convert(self, call: ir.Call, value: ir.Expr) -> ir.Expr:
         """Apply a conversion to a value."""
         function = self.module[_callee(call)]
         (param,) = function.params

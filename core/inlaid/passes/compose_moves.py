@@ -23,7 +23,7 @@ def compose_moves(function: Function) -> Function:
 
     def shorter(child: Expr) -> Expr:
         if id(child) not in chains:
-            chains[id(child)] = child, composed(child)
+            chains[id(child)] = child, compose_chain(child)
         return chains[id(child)][1]
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -37,7 +37,7 @@ def compose_moves(function: Function) -> Function:
     return transform_function(function, visit)
 
 
-def composed(root: Expr) -> Expr:
+def compose_chain(root: Expr) -> Expr:
     """Return an expression that is equal to the chain of moves which ends at `root`, and has fewer transposes; else `root`.
 
     A chain that keeps the order of elements becomes a reshape; any other one becomes a transpose between reshapes. Pads come first
@@ -56,12 +56,14 @@ def composed(root: Expr) -> Expr:
             rank = len(after.attrs.perm)
             pads = tuple(before.attrs.pads[side + axis] for side in (0, rank) for axis in after.attrs.perm)
             moves[number], moves[number + 1] = after, replace(before, attrs=PadAttrs(pads))
-    value = _start(source)
+    value = _value_of(source)
     for move in moves:
-        value = _after(value, move) or _start(call(move.operator, (_built(value, root.span), *move.others), move.attrs, root.span))
-    found = _built(value, root.span)
-    fewer = _transposes(found, source) < _transposes(root, source)
-    return found if fewer and found.type == root.type else root
+        value = _apply(value, move) or _value_of(
+            call(move.operator, (_build(value, root.span), *move.others), move.attrs, root.span)
+        )
+    chain = _build(value, root.span)
+    fewer = _transposes(chain, source) < _transposes(root, source)
+    return chain if fewer and chain.type == root.type else root
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class _Move:
 def _is_move(expr: Expr) -> bool:
     if not isinstance(expr, Call) or 0 in (*_shape(expr), *(_shape(expr.args[0]) if expr.args else ())):
         return False
-    static_pad = isinstance(expr.attrs, PadAttrs) and expr.attrs.mode == "constant"
-    return expr.callee in (reshape, transpose) or (expr.callee is pad and static_pad)
+    constant_pad = isinstance(expr.attrs, PadAttrs) and expr.attrs.mode == "constant"
+    return expr.callee in (reshape, transpose) or (expr.callee is pad and constant_pad)
 
 
 def _reorders(expr: Expr) -> bool:
@@ -85,8 +87,8 @@ def _reorders(expr: Expr) -> bool:
     if not isinstance(expr, Call) or not isinstance(expr.attrs, TransposeAttrs):
         return False
     shape = _shape(expr.args[0])
-    moved = [axis for axis in expr.attrs.perm if shape[axis] != 1]
-    return moved != sorted(moved)
+    axes = [axis for axis in expr.attrs.perm if shape[axis] != 1]
+    return axes != sorted(axes)
 
 
 def _transposes(expr: Expr, source: Expr) -> int:
@@ -111,34 +113,34 @@ class _Value:
     shape: tuple[Dim, ...]
 
 
-def _start(source: Expr) -> _Value:
+def _value_of(source: Expr) -> _Value:
     shape = _shape(source)
     extents = {axis: extent for axis, extent in enumerate(shape) if extent != 1}
     return _Value(source, extents, list(extents), [[axis] if axis in extents else [] for axis in range(len(shape))], shape)
 
 
-def _after(value: _Value, move: _Move) -> _Value | None:
+def _apply(value: _Value, move: _Move) -> _Value | None:
     """Return a value after a move; None if it cannot be expressed as dimensions of the source in another order."""
     match move.attrs:
         case TransposeAttrs(perm=perm):
             return replace(value, axes=[value.axes[axis] for axis in perm], shape=tuple(value.shape[axis] for axis in perm))
         case ShapeAttrs(shape=shape):
-            return _reshaped(value, shape)
+            return _reshape(value, shape)
         case PadAttrs(pads=pads):
-            return _padded(value, pads, move.others[0])
+            return _pad(value, pads, move.others[0])
     raise AssertionError(f"{move.operator.name} is no move")
 
 
-def _reshaped(value: _Value, shape: tuple[Dim, ...]) -> _Value | None:
+def _reshape(value: _Value, shape: tuple[Dim, ...]) -> _Value | None:
     extents, order = dict(value.extents), list(value.order)
-    waiting = [number for axis in value.axes for number in axis][::-1]
+    queue = [number for axis in value.axes for number in axis][::-1]
     axes: list[list[int]] = []
     for extent in shape:
         axis: list[int] = []
         while extent != 1:
-            if not waiting:
+            if not queue:
                 return None
-            number = waiting.pop()
+            number = queue.pop()
             outer = extents[number]
             axis.append(number)
             if outer == extent:
@@ -151,19 +153,19 @@ def _reshaped(value: _Value, shape: tuple[Dim, ...]) -> _Value | None:
                 inner = max(extents) + 1
                 extents[number], extents[inner] = extent, outer // extent
                 order.insert(order.index(number) + 1, inner)
-                waiting.append(inner)
+                queue.append(inner)
                 extent = 1
             else:
                 return None
         axes.append(axis)
-    return None if waiting else _Value(value.source, extents, order, axes, tuple(shape))
+    return None if queue else _Value(value.source, extents, order, axes, tuple(shape))
 
 
-def _padded(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
+def _pad(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
     """Pad the source instead of the value."""
     extents, order, axes = dict(value.extents), list(value.order), [list(axis) for axis in value.axes]
     shape = list(value.shape)
-    added: dict[int, tuple[int, Dim, Dim]] = {}
+    pads_of: dict[int, tuple[int, Dim, Dim]] = {}
     for place, (axis, low, high) in enumerate(zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)):
         if (low, high) == (0, 0):
             continue
@@ -177,37 +179,41 @@ def _padded(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
         for number in axis[1:]:
             order.remove(number)
         axis[1:] = []
-        added[axis[0]] = place, low, high
-    both = [added.get(number, (0, 0, 0))[1:] for number in order]
-    source = _shaped(value.source, tuple(extents[number] for number in order), value.source.span)
-    source = pad(source, fill, pads=tuple(side for sides in zip(*both, strict=True) for side in sides), span=value.source.span)
-    padded = dict(zip(order, _shape(source), strict=True))
-    for number, (place, _, _) in added.items():
-        shape[place] = padded[number]
-    left = {number: extent for number, extent in padded.items() if extent != 1}
-    axes = [[number for number in axis if number in left] for axis in axes]
-    return _Value(source, left, list(left), axes, tuple(shape))
+        pads_of[axis[0]] = place, low, high
+    by_dimension = [pads_of.get(number, (0, 0, 0))[1:] for number in order]
+    source = _with_shape(value.source, tuple(extents[number] for number in order), value.source.span)
+    source = pad(
+        source, fill, pads=tuple(side for sides in zip(*by_dimension, strict=True) for side in sides), span=value.source.span
+    )
+    padded_extents = dict(zip(order, _shape(source), strict=True))
+    for number, (place, _, _) in pads_of.items():
+        shape[place] = padded_extents[number]
+    new_extents = {number: extent for number, extent in padded_extents.items() if extent != 1}
+    axes = [[number for number in axis if number in new_extents] for axis in axes]
+    return _Value(source, new_extents, list(new_extents), axes, tuple(shape))
 
 
-def _built(value: _Value, span: Span | None) -> Expr:
+def _build(value: _Value, span: Span | None) -> Expr:
     """Build a value by at most one transpose of its source."""
     sequence = [number for axis in value.axes for number in axis]
     if sequence == value.order:
-        return _shaped(value.source, value.shape, span)
+        return _with_shape(value.source, value.shape, span)
     groups = [[number] for number in sequence[:1]]
     for before, number in pairwise(sequence):
-        adjacent = value.order.index(number) == value.order.index(before) + 1
-        if adjacent and isinstance(value.extents[before], int) and isinstance(value.extents[number], int):
+        is_adjacent = value.order.index(number) == value.order.index(before) + 1
+        if is_adjacent and isinstance(value.extents[before], int) and isinstance(value.extents[number], int):
             groups[-1].append(number)
         else:
             groups.append([number])
-    ordered = sorted(groups, key=lambda group: value.order.index(group[0]))
-    source = _shaped(value.source, tuple(arith.product(tuple(value.extents[n] for n in group)) for group in ordered), span)
-    moved = transpose(source, perm=tuple(ordered.index(group) for group in groups), span=span)
-    return _shaped(moved, value.shape, span)
+    source_groups = sorted(groups, key=lambda group: value.order.index(group[0]))
+    source = _with_shape(
+        value.source, tuple(arith.product(tuple(value.extents[n] for n in group)) for group in source_groups), span
+    )
+    result = transpose(source, perm=tuple(source_groups.index(group) for group in groups), span=span)
+    return _with_shape(result, value.shape, span)
 
 
-def _shaped(expr: Expr, shape: Sequence[Dim], span: Span | None) -> Expr:
+def _with_shape(expr: Expr, shape: Sequence[Dim], span: Span | None) -> Expr:
     return expr if _shape(expr) == tuple(shape) else reshape(expr, shape=tuple(shape), span=span)
 
 

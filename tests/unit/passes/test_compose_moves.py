@@ -15,7 +15,7 @@ from inlaid.arith import Dim, SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.partitioning.borders import decode, encode
-from inlaid.passes.compose_moves import compose_moves, composed
+from inlaid.passes.compose_moves import compose_chain, compose_moves
 from inlaid.plugins import Border
 from inlaid.types import Layout, TensorType
 
@@ -70,7 +70,7 @@ def chains(draw: Callable[..., Any]) -> tuple[ir.Var, ir.Expr]:
 @given(chains())
 def test_composing_keeps_values(chain: tuple[ir.Var, ir.Expr]) -> None:
     x, value = chain
-    found = composed(value)
+    found = compose_chain(value)
     assert found.type == value.type and names(found).count("pad") == names(value).count("pad")
     assert found is value or names(found).count("transpose") < names(value).count("transpose")
     shape = [4 if dim is N else dim for dim in shape_of(x)]
@@ -102,8 +102,8 @@ def test_channels_last_and_blocked_layouts(border: Border, channels: int, there:
     x = ir.var("x", TensorType((batch, 7, 6, channels), "int8"))
     first = ops.transpose(x, perm=(0, 3, 1, 2))
     stored = ir.var("s", encode(first, border).type)
-    assert names(composed(encode(first, border))) == there
-    assert names(composed(ops.transpose(decode(stored, first.type, border), perm=(0, 2, 3, 1)))) == back
+    assert names(compose_chain(encode(first, border))) == there
+    assert names(compose_chain(ops.transpose(decode(stored, first.type, border), perm=(0, 2, 3, 1)))) == back
 
 
 def test_functions_compose_what_they_compute_themselves() -> None:
