@@ -16,7 +16,7 @@ from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
 from inlaid.lowering.finish import LoopPass, finish, without_prefetches
 from inlaid.lowering.region import RegionSource, lower_region, schedules_of
 from inlaid.lowering.rewrites import rewrites
-from inlaid.lowering.steps import StepProgram, steps_of
+from inlaid.lowering.steps import Step, StepProgram, steps_of
 from inlaid.lowering.updates import Exchange
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function, stored_type
@@ -24,7 +24,7 @@ from inlaid.partitioning.compose import dissolve
 from inlaid.partitioning.outline import region_operators
 from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager, UnitPass
-from inlaid.plugins import Accept, Form, Phase, Region, Reject, Target
+from inlaid.plugins import Accept, Form, Phase, Region, Reject, Scratch, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.records import dataclass, field, replace
 from inlaid.schedules.by_hand import ByHandRule
@@ -153,9 +153,12 @@ class DriverContext:
         """Test whether the target accepts an operator for all sizes."""
         return isinstance(self._candidate.judge(call), Accept)
 
-    def steps(self, region: Region, form: Form | None = None) -> StepProgram:
-        """Convert the region to steps over numbered buffers; values between steps are stored by `form`. Raises `Unsupported` for an
-        operator that the target does not accept, `PluginError` for a form that does not fit a type."""
+    def steps(
+        self, region: Region, form: Form | None = None, scratch: Callable[[Step], Sequence[Scratch]] | None = None
+    ) -> StepProgram:
+        """Convert the region to steps over numbered buffers; values between steps are stored by `form`, and `scratch` states the
+        temporary buffers of each step. Raises `Unsupported` for an operator that the target does not accept and for scratch that
+        exceeds a memory scope, `PluginError` for a form that does not fit a type and for invalid scratch."""
         for expr in in_order(region.function.body):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
                 verdict = self._candidate.judge(expr)
@@ -163,7 +166,8 @@ class DriverContext:
                     raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
         outside = region.function if region.borders is None else stored_function(region.function, region.borders)
         inside = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
-        return steps_of(region.symbol, region.function, self._candidate.rules, outside, inside)
+        scopes = self.registry.capabilities(self.target).scopes
+        return steps_of(region.symbol, region.function, self._candidate.rules, outside, inside, scratch, scopes)
 
     def operator(self, name: str) -> Operator:
         """Look up a canonical operator by name. Raises `CompileError` for an unknown name."""

@@ -34,12 +34,12 @@ def report_of(
     """Report the placement of every operator with its reason, predicted costs, and conversions at region borders. With `schedules`,
     regions are lowered up to the choice of schedules, to list kernels with the generic schedule. Issues an `InlaidWarning` if a
     code generator fails to choose borders; compiling the model would raise the error."""
-    stored = partitioned
+    bordered = None
     try:
-        stored = at_borders(partitioned, candidates, registry).partitioned
+        bordered = at_borders(partitioned, candidates, registry)
     except InlaidError as error:
         warnings.warn(f"the conversions at region borders are unknown: {error}", InlaidWarning, stacklevel=2)
-    report = explain(partitioned, candidates, cost_model(settings, candidates, registry), measured, stored)
+    report = explain(partitioned, candidates, cost_model(settings, candidates, registry), measured, bordered)
     if not schedules:
         return report
     generic = {name: _generic(partitioned, name, candidates, registry, settings) for name in partitioned.regions}

@@ -16,15 +16,17 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
 from inlaid.lowering.bodies import source_nodes
 from inlaid.lowering.kernel import result_types
+from inlaid.lowering.scratch import place_in_scope, scratch_bytes
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.composites import Quantised, quantisation
-from inlaid.plugins.contract import COMPOSITE, OpRule
+from inlaid.plugins.contract import COMPOSITE, OpRule, Scratch
 from inlaid.records import dataclass, field, replace
 from inlaid.tensor.region import RegionBuffer
-from inlaid.types import TensorType, from_numpy
+from inlaid.types import MemoryScope, TensorType, dtype, from_numpy, type_vars
 
 Array = np.ndarray[Any, Any]
+UINT8 = dtype("uint8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,7 @@ class Step:
 
     `inputs` and `outputs` are buffer numbers: an operator's arguments in order, or the values other than constants that a composite
     reads. `parts` maps the capture names of the rule's pattern, or the operator's argument names, to expressions; "" is the whole.
-    `nodes` are the source nodes.
+    `nodes` are the source nodes. `scratch` are the numbers of the temporary buffers that the code generator asks for, in its order.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Step:
     parts: Mapping[str, ir.Expr] = field(repr=False)
     _numbers: Mapping[int, int] = field(repr=False)
     _constant: Callable[[Array], int] = field(repr=False)
+    scratch: tuple[int, ...] = ()
 
     def __contains__(self, part: object) -> bool:
         """Test whether an optional part of the pattern matched."""
@@ -95,7 +98,7 @@ class Step:
 class StepProgram:
     """A region: `steps` in execution order over placed `buffers`. `constants`, in order of number, are the constants that operators
     read, then those that a code generator adds; their buffers come last. `workspace` is the size in bytes of the arena, which the
-    caller provides, aligned to 64 bytes."""
+    caller provides, aligned to 64 bytes. `scopes` has the bytes that scratch buffers use of each memory scope."""
 
     name: str
     signature: Signature
@@ -103,6 +106,7 @@ class StepProgram:
     buffers: list[RegionBuffer] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     workspace: Dim = 0
+    scopes: dict[str, int] = field(default_factory=dict)
     _of_constants: dict[str, int] = field(default_factory=dict, repr=False)
 
     def constant(self, array: Array) -> int:
@@ -125,15 +129,22 @@ def steps_of(
     rules: Sequence[OpRule],
     outside: ir.Function | None = None,
     inside: Callable[[TensorType], TensorType] = lambda type_: type_,
+    scratch: Callable[[Step], Sequence[Scratch]] | None = None,
+    scopes: Sequence[MemoryScope] = (),
 ) -> StepProgram:
     """Convert a region's function to steps for a target with these rules. Inputs and outputs are stored in the types of the
-    function `outside` (None: `function` itself), values between steps in the types that `inside` returns. Raises `Unsupported` for
-    an operator that no rule names, `CompileError` for an expression that is neither an operator call nor a composite of the
-    rules."""
+    function `outside` (None: `function` itself), values between steps in the types that `inside` returns. `scratch` returns the
+    temporary buffers of a step, in the arena or in the target's memory `scopes`. Raises `Unsupported` for an operator that no rule
+    names and for scratch that exceeds a scope, `PluginError` for invalid scratch, `CompileError` for an expression that is neither
+    an operator call nor a composite of the rules."""
     outside = function if outside is None else outside
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
     program = StepProgram(name, signature_of(outside, tuple(defined)))  # type: ignore[arg-type]
-    _Walk(program, rules, inside).run(function, outside)
+    walk = _Walk(program, rules, inside)
+    walk.run(function, outside)
+    if scratch is not None:
+        walk.add_scratch(scratch, scopes, frozenset(defined).union(*(type_vars(param.type) for param in function.params)))
+    walk.place(scopes)
     # The bound of an input's existential size is not among the input's sizes, and the workspace may depend on it.
     program.signature = signature_of(outside, tuple(defined), arith.free_vars(program.workspace))  # type: ignore[arg-type]
     return program
@@ -167,7 +178,6 @@ class _Walk:
                 )
             shape, dtype = stored_type.shape, stored_type.dtype
             buffers[result] = replace(buffers[result], storage="output", index=number, shape=shape, dtype=dtype)
-        self._place()
 
     def _add(self, name: str, type_: TensorType, storage: Literal["input", "arena"] = "arena", index: int = 0) -> int:
         self.program.buffers.append(RegionBuffer(name, storage, type_.shape, type_.dtype, index))
@@ -217,11 +227,39 @@ class _Walk:
         self.program.steps.append(Step(name, inputs, outputs, nodes, parts, numbers, self.program.constant))
         return outputs
 
-    def _place(self) -> None:
-        """Assign arena offsets to buffers other than inputs, outputs and constants."""
+    def add_scratch(
+        self, scratch: Callable[[Step], Sequence[Scratch]], scopes: Sequence[MemoryScope], sizes: frozenset[arith.Expr]
+    ) -> None:
+        """Add the temporary buffers of all steps. `sizes` are the dimensions of the region."""
+        by_name = {scope.name: scope for scope in scopes}
+        steps, buffers = self.program.steps, self.program.buffers
+        for number, step in enumerate(steps):
+            first = len(buffers)
+            for item in scratch(step):
+                size = scratch_bytes(item, by_name, sizes, step.name, _nodes(step))
+                self.lives[len(buffers)] = max(number - item.early, 0), number
+                storage: Literal["arena", "scope"] = "scope" if item.scope else "arena"
+                name = f"scratch{number}_{len(buffers) - first}"
+                buffers.append(RegionBuffer(name, storage, (size,), UINT8, scope=item.scope))
+            steps[number] = replace(step, scratch=tuple(range(first, len(buffers))))
+
+    def place(self, scopes: Sequence[MemoryScope]) -> None:
+        """Assign offsets in the arena and in memory scopes to buffers other than inputs, outputs and constants."""
         buffers = self.program.buffers
         inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
         arena = plan([Lifetime(bound_bytes(buffers[n].shape, buffers[n].dtype.bytes), *self.lives[n]) for n in inside])
         for number, offset in zip(inside, arena.offsets, strict=True):
             buffers[number] = replace(buffers[number], offset=offset)
         self.program.workspace = arena.size
+        steps = [(step.name, _nodes(step)) for step in self.program.steps]
+        for scope in scopes:
+            inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "scope" and buffer.scope == scope.name]
+            if inside:
+                offsets, peak = place_in_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in inside], steps)
+                self.program.scopes[scope.name] = peak
+                for number, start in zip(inside, offsets, strict=True):
+                    buffers[number] = replace(buffers[number], offset=start)
+
+
+def _nodes(step: Step) -> str:
+    return ", ".join(step.nodes)

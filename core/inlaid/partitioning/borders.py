@@ -1,7 +1,8 @@
 """Inserts conversions at region borders for the storage forms that targets ask for.
 
 A code generator may ask for an input or a result in another layout, or as integers with a scale. A separate conversion region then
-converts the value. Between regions that use the same form, no conversion is inserted.
+converts the value. Between regions that use the same form, no conversion is inserted. A conversion on the target of a neighboring
+region becomes a part of that region.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import map_functions, substitute, transform
 from inlaid.partitioning.annotate import Candidate
+from inlaid.partitioning.merge import merge_conversions
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned
+from inlaid.passes.compose_moves import compose_chain
 from inlaid.plugins import Border, Borders, Region, Reject, Target
 from inlaid.records import dataclass, field, replace
 from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
@@ -54,7 +57,9 @@ def with_borders(
     read = {expr.name for function in functions.values() for expr in ir.post_order(function) if isinstance(expr, ir.GlobalVar)}
     functions.update({name: function for name, function in converter.functions.items() if name in read})
     regions = {**partitioned.regions, **{name: target for name, target in converter.targets.items() if name in read}}
-    return Bordered(replace(partitioned, module=ir.Module(functions), regions=regions), borders, inside)
+    merged = merge_conversions(ir.Module(functions), regions, converter.functions, borders, candidates)
+    regions = {name: target for name, target in regions.items() if name in merged.functions}
+    return Bordered(replace(partitioned, module=merged, regions=regions), borders, inside)
 
 
 def check_borders(function: ir.Function, borders: Borders) -> None:
@@ -216,7 +221,7 @@ class _Converter:
         key = (id(value), border)
         if key not in self.made:
             param = ir.var("x", value.type)
-            body = convert(param)
+            body = compose_chain(convert(param))
             target = self._taker(body)
             name = f"border{len(self.functions)}_{self.candidates[target].target.kind}"
             attrs = ((REGION_TARGET, str(self.candidates[target].target)),)

@@ -11,6 +11,7 @@ from inlaid import arith
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.advice import Border, Flow, changes
 from inlaid.partitioning.annotate import Candidate, Claim, in_full
+from inlaid.partitioning.borders import Bordered
 from inlaid.partitioning.cost import CostModel, byte_size
 from inlaid.partitioning.outline import Partitioned, Placement, region_operators
 from inlaid.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report, duration
@@ -23,10 +24,10 @@ def explain(
     candidates: Sequence[Candidate],
     costs: CostModel | None = None,
     measured: Mapping[str, float] = MappingProxyType({}),
-    stored: Partitioned | None = None,
+    bordered: Bordered | None = None,
 ) -> Report:
     """Build the report on a partitioned module. `costs` adds predicted costs, and `measured` measured seconds by region name.
-    `stored` is the module with the conversions at region borders (see `borders`)."""
+    `bordered` is the module with the conversions at region borders."""
     operators: list[OperatorReport] = []
     borders: dict[str, Border] = {}
     advice: list[ChangeReport] = []
@@ -50,10 +51,14 @@ def explain(
                     change.after.crossing,
                 )
             )
-    stored = stored or partitioned
+    stored = partitioned if bordered is None else bordered.partitioned
     added = [name for name in stored.regions if name not in partitioned.regions]
     if costs is not None:
         seconds.update((name, costs.seconds(_whole(stored, name))) for name in added)
+        for name in partitioned.regions:
+            if (bordered is None or name not in bordered.of) and stored.module[name] is not partitioned.module[name]:
+                merged = costs.seconds(_whole(stored, name)) - costs.seconds(_whole(partitioned, name))
+                seconds[name] = max(seconds.get(name, 0.0) + merged, 0.0)
     about = partial(_region, stored, candidates, costs, seconds, measured)
     conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
     spare = {name for guard in partitioned.guards for name in guard.regions}

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Quantisation as Quantisation
     from inlaid.plugins.contract import Region as Region
     from inlaid.plugins.contract import Reject as Reject
+    from inlaid.plugins.contract import Scratch as Scratch
     from inlaid.plugins.contract import StaticMemory as StaticMemory
     from inlaid.plugins.contract import Threads as Threads
     from inlaid.plugins.contract import Tiles as Tiles
@@ -85,6 +86,7 @@ _NAMES = {
         "Quantisation",
         "Region",
         "Reject",
+        "Scratch",
         "StaticMemory",
         "Threads",
         "Tiles",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inlaid.graph.ir import Function
     from inlaid.graph.operator import Operator
     from inlaid.graph.pattern import Pattern
-    from inlaid.lowering.steps import StepProgram
+    from inlaid.lowering.steps import Step, StepProgram
     from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
     from inlaid.runtime.package import Package
@@ -327,6 +327,20 @@ class Region:
         return Borders(inputs, outputs)
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """A temporary buffer that a step of a region needs, of `size` bytes. A double buffer is two of them.
+
+    scope: "" for the region's arena, else a scope of the capabilities that is addressed by bytes. In the arena, the size may be
+    symbolic; in a scope, it must have an upper bound, which is planned. early: number of earlier steps in which the buffer is in
+    use already, such as 1 for weights that are fetched during the previous step.
+    """
+
+    size: Dim
+    scope: str = ""
+    early: int = 0
+
+
 class CompileContext(Protocol):
     """Compiler services for a code generator."""
 
@@ -337,9 +351,12 @@ class CompileContext(Protocol):
     def lower(self, region: Region) -> RegionProgram:
         """Lower the region to loop programs."""
 
-    def steps(self, region: Region, form: Form | None = None) -> StepProgram:
+    def steps(
+        self, region: Region, form: Form | None = None, scratch: Callable[[Step], Sequence[Scratch]] | None = None
+    ) -> StepProgram:
         """Convert the region to steps over numbered buffers: operators, and composites by their rule's name. Inputs and outputs
-        have their stored shapes; values between steps are stored by `form`, or row-major if None."""
+        have their stored shapes; values between steps are stored by `form`, or row-major if None. `scratch` returns the temporary
+        buffers that a step needs; `Step.scratch` then has their numbers."""
 
     def operator(self, name: str) -> Operator:
         """Look up a canonical operator by name."""

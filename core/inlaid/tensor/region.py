@@ -19,18 +19,19 @@ from inlaid.types import DType
 class RegionBuffer:
     """A buffer of a region.
 
-    `storage` is "input" or "output" number `index` of the signature, "constant" number `index`, or "arena" (the workspace). In this
-    storage, the buffer begins at byte `offset`. `shape` and `offset` are over the region's dimensions; in offsets and sizes, a
-    dimension that the region computes counts as its upper bound. `fast`: the buffer is in the fast memory of a target that has two
-    memories."""
+    `storage` is "input" or "output" number `index` of the signature, "constant" number `index`, "arena" (the workspace), or
+    "scope", the memory scope `scope` of the target, for scratch buffers of steps. In this storage, the buffer begins at byte
+    `offset`. `shape` and `offset` are over the region's dimensions; in offsets and sizes, a dimension that the region computes
+    counts as its upper bound. `fast`: the buffer is in the fast memory of a target that has two memories."""
 
     name: str
-    storage: Literal["input", "output", "constant", "arena"]
+    storage: Literal["input", "output", "constant", "arena", "scope"]
     shape: tuple[Dim, ...]
     dtype: DType
     index: int = 0
     offset: Dim = 0
     fast: bool = False
+    scope: str = ""
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,21 @@ def test_conversions_at_borders() -> None:
     assert found.seconds > sum((region.seconds or 0) + (region.transfer or 0) for region in found.regions)
 
 
+def test_conversions_that_are_a_part_of_a_region() -> None:
+    """Their time is a part of the region's, as are the bytes that are stored."""
+    x = ir.var("x", TensorType((1, 5, 4, 3), "float32"))
+    judges = {"a": taking("max_pool"), "b": taking("relu", "pad", "reshape", "transpose")}
+    main = ir.function([x], ops.max_pool(ops.relu(x), kernel=(2, 2)))
+    found = []
+    for form in ({}, {"a": lambda type_: Border(Layout(((1, 4),)))}):
+        registry = registry_of(judges, forms=form)
+        partitioned, candidates = cut(ir.Module({"main": main}), list(judges), registry)
+        found.append(report_of(partitioned, candidates, registry))
+    (plain, _), (merged, _) = (report.regions for report in found)
+    assert len(found[1].conversions) == 1 and (plain.bytes_out, merged.bytes_out) == (240, 384)
+    assert plain.operators == merged.operators == 1 and 0 < (plain.seconds or 0) < (merged.seconds or 0)
+
+
 def test_borders_that_are_not_known() -> None:
     def fails(type_: Type) -> Border:
         raise ValueError("no driver")

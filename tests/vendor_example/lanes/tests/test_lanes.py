@@ -21,8 +21,10 @@ from inlaid.driver.measure import MeasuredCosts
 from inlaid.driver.shadow import shadow
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
+from inlaid.graph.transform import substitute
 from inlaid.partitioning.explain import explain
-from inlaid.plugins import Region
+from inlaid.partitioning.outline import region_operators
+from inlaid.plugins import Region, Scratch
 from inlaid.settings import Isolation, Settings
 from inlaid.types import TensorType
 
@@ -130,8 +132,8 @@ def test_regions_exchange_what_they_store(vendors):
     }
     sources = [arg.tuple.callee.name for arg in calls[regions[1]].args if isinstance(arg, ir.TupleItem)]
     assert regions[0] in sources  # straight, and not by way of a conversion
-    # into the first, out of it for the host, from the host into the second, and out
-    assert sum(name.startswith("border") for name in calls) == 4
+    # into the first, and out of the second; the host's region between them converts what it reads and writes
+    assert sum(name.startswith("border") for name in calls) == 2
     exact(whole, vendors)
 
 
@@ -147,6 +149,59 @@ def test_neighbours_that_agree_convert_nothing(vendors):
     main = ir.function([x], ir.tuple_item(second, 0))
     twice = type(partitioned)(ir.Module({"main": main, name: region}), (), {name: 0})
     assert sum(other.startswith("border") for other in at_borders(twice, candidates, vendors).partitioned.regions) == 2
+
+
+def channels_last(body):
+    """The model of a layer in N C H W, with inputs and results in N H W C."""
+    (x,) = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Var)]
+    outside = ir.var("x", TensorType(tuple(x.type.shape[axis] for axis in (0, 2, 3, 1)), "int8"))
+    inside = substitute(body, {x: ops.transpose(outside, perm=(0, 3, 1, 2))})
+    return module(ops.transpose(inside, perm=(0, 2, 3, 1)))
+
+
+def host_operators(whole, targets, vendors):
+    """The operators of the host's regions, in order of the regions."""
+    partitioned, candidates = cut(whole, targets, vendors)
+    stored = at_borders(partitioned, candidates, vendors).partitioned
+    hosts = [stored.module[name] for name, number in stored.regions.items() if candidates[number].target.kind != "lanes"]
+    return [[call.callee.name for call in region_operators(host)] for host in hosts]
+
+
+def count(operators, name):
+    return sum(operator == name for region in operators for operator in region)
+
+
+@pytest.mark.parametrize("host", ["x86:threads=1", "reference"])
+@pytest.mark.parametrize(("channels", "results"), [(16, 32), (21, 5), (1, 16)])
+def test_models_in_channels_last_are_not_transposed(vendors, host, channels, results):
+    """Inputs enter by a copy, padded if channels do not fill the lanes; results leave in the same way."""
+    if host != "reference":
+        pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
+    whole = channels_last(conv(image(2, channels, 7, 6), results, kernel=3))
+    operators = host_operators(whole, ["lanes", host], vendors)
+    assert len(operators) == 2 and not count(operators, "transpose")
+    assert count(operators, "pad") == (channels % 16 != 0) + (results % 16 != 0)
+    executable = compile_module(whole, ["lanes", host], vendors)
+    inputs = random_inputs(executable)
+    (found,) = executable.run(inputs).values()
+    np.testing.assert_array_equal(found, evaluate(whole, inputs), strict=True)
+
+
+def test_values_in_channels_last_with_several_readers(vendors):
+    """A result of the model in N C H W beside one in N H W C needs the conversion that ONNX models have."""
+    y = conv(ops.transpose(image(1, 7, 6, 16), perm=(0, 3, 1, 2)), 16)
+    whole = module(ops.transpose(y, perm=(0, 2, 3, 1)), y, added(y, conv(ops.abs(y), 16)))
+    exact(whole, vendors)
+    operators = host_operators(whole, ["lanes"], vendors)
+    assert operators[0] == ["reshape"]
+
+
+def test_models_in_channels_first_convert_as_before(vendors):
+    operators = host_operators(module(conv(image(2, 21, 7, 6), 21)), ["lanes"], vendors)
+    assert operators == [
+        ["pad", "reshape", "transpose", "reshape", "transpose"],
+        ["transpose", "reshape", "transpose", "reshape", "pad"],
+    ]
 
 
 def test_arenas_hold_what_is_stored(vendors):
@@ -166,6 +221,8 @@ def test_arenas_hold_what_is_stored(vendors):
     assert {buffer.shape for buffer in inside} == {(1, 1, 9, 8, 2, 16)}
     assert program.workspace == sum(math.prod(buffer.shape) for buffer in inside) == 2 * 9 * 8 * 32
     assert {buffer.shape for buffer in context.steps(bordered).buffers if buffer.storage == "arena"} == {(1, 21, 9, 8)}
+    scratch = context.steps(bordered, form, lambda step: [Scratch(1000, "lanes.chip"), Scratch(64)])
+    assert scratch.scopes == {"lanes.chip": 1000} and scratch.workspace > program.workspace
     (artifact,) = [artifact for artifact in function.package.artifacts if artifact.format == "lanes-program"]
     assert dict(artifact.workspace) == {"": program.workspace}
     assert [spec.shape for spec in artifact.signature.inputs] == [(1, 1, 9, 8, 2, 16)]

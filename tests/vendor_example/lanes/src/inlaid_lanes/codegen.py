@@ -6,8 +6,8 @@ import numpy as np
 
 from inlaid.graph.ir import Constant
 from inlaid.ops.composites import decode_binary, decode_layer, window
-from inlaid.plugins import Codegen
-from inlaid_lanes.form import FORMAT, VERSION, form, whole
+from inlaid.plugins import Codegen, Scratch
+from inlaid_lanes.form import CHIP, FORMAT, VERSION, form, stored_bytes, whole
 from inlaid_lanes.rules import grouped, weights_of
 
 
@@ -16,10 +16,23 @@ class LanesCodegen(Codegen):
         return region.stored_as(form)
 
     def compile(self, unit, context):
-        program = context.steps(unit, form)
+        program = context.steps(unit, form, lambda step: [Scratch(size, CHIP) for size in _operand_bytes(step).values()])
         layers = [_layer(step, program.constant) for step in program.steps]
+        for step, layer in zip(program.steps, layers, strict=True):
+            offsets = [program.buffers[number].offset for number in step.scratch]
+            layer["chip"] = dict(zip(_operand_bytes(step), offsets, strict=True))
         tensors = [(b.storage, b.offset if b.storage == "arena" else b.index, b.shape, b.dtype.name) for b in program.buffers]
         return program.artifact(FORMAT, VERSION, json.dumps({"tensors": tensors, "layers": layers}).encode())
+
+
+def _operand_bytes(step):
+    """Return the bytes of a layer's operands and of its result, which the accelerator copies to its on-chip memory."""
+    found = {"y": stored_bytes(step.parts[""].type)}
+    for name, part in (("x", "a"), ("w", "b")) if step.name == "add" else (("x", "x"),):
+        found[name] = stored_bytes(step.parts[part].type)
+    if step.name in ("conv", "matmul"):
+        found["w"] = weights_of(step.array("w"), grouped(step.parts)).nbytes
+    return found
 
 
 def _layer(step, keep):

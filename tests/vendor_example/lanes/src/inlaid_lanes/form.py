@@ -9,7 +9,7 @@ from inlaid.types import Layout
 
 FORMAT, VERSION = "lanes-program", 1
 LANES = 16
-ON_CHIP = 256 << 10
+CHIP, ON_CHIP = "lanes.chip", 256 << 10
 
 
 def whole(channels):

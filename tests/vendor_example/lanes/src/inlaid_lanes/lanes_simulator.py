@@ -26,19 +26,24 @@ class Simulator:
         self._layers = [SimpleNamespace(**layer) for layer in program["layers"]]
         self._constants = constants
         for layer in self._layers:
-            operands = (getattr(layer, name, None) for name in "xwy")
-            needed = sum(int(np.prod(self._tensors[number].shape)) for number in operands if number is not None)
+            ends = (at + int(np.prod(self._tensors[getattr(layer, name)].shape)) for name, at in layer.chip.items())
+            needed = max(ends)
             if needed > ON_CHIP:
-                raise ValueError(f"{layer.unit}: expected operands of at most {ON_CHIP} bytes, found {needed}")
+                raise ValueError(f"{layer.unit}: expected operands in the first {ON_CHIP} bytes on the chip, found {needed}")
 
     def invoke(self, inputs, outputs, workspace, dims):
         """Run the program layer by layer."""
         banks = {"input": inputs, "output": outputs, "constant": self._constants}
+        chip = np.zeros(ON_CHIP, np.int8)
         for layer in self._layers:
-            view = {name: self._view(getattr(layer, name), banks, workspace) for name in ("x", "w", "y") if hasattr(layer, name)}
+            memory = {name: self._view(getattr(layer, name), banks, workspace) for name in layer.chip}
+            view = {name: chip[at : at + memory[name].size].reshape(memory[name].shape) for name, at in layer.chip.items()}
+            for name in view:
+                view[name][...] = 0 if name == "y" else memory[name]
             result = UNITS[layer.unit](layer, view, lambda number: self._view(number, banks, workspace))
             lanes = np.arange(result.shape[-1]) < layer.channels
             view["y"][...] = np.where(lanes, np.clip(result, layer.least, layer.greatest), 0).reshape(view["y"].shape)
+            memory["y"][...] = view["y"]
 
     def _view(self, number, banks, workspace):
         tensor = self._tensors[number]

@@ -1,13 +1,16 @@
 """Hook implementations of the plugin. Heavy modules are imported on use."""
 
-from inlaid.plugins import Capabilities, Quantisation, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, MemoryScope, Quantisation, TargetSpec, hookimpl
 
 PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options):
+    from inlaid_lanes.form import CHIP, ON_CHIP
+
     quantisation = Quantisation(roundings=("half_even",))
-    return Capabilities(("int8",), dynamic_dims=False, quantisation=quantisation, peak=1e12, bandwidth=1e10)
+    scopes = (MemoryScope(CHIP, "device", ON_CHIP),)
+    return Capabilities(("int8",), scopes, dynamic_dims=False, quantisation=quantisation, peak=1e12, bandwidth=1e10)
 
 
 @hookimpl
