@@ -32,7 +32,7 @@ SEED := 0
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast properties fuzz check lint format types contracts docs conformance bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
+.PHONY: help demo test test-avx2 test-fast properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -102,6 +102,10 @@ conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes 
 	@mkdir -p $(REPORTS)
 	@set -e; for target in reference $(PLUGINS); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
+
+conformance-cuda: $(DEVELOPING) ## run the conformance suite on CUDA kernels that the CPU emulates, for half an hour and more; no GPU
+	@mkdir -p $(REPORTS)
+	$(BIN)/inlaid conformance --target cuda:arch=host --report $(REPORTS)/cuda_emulation.json
 
 bench: $(DEVELOPING) ## time Inlaid against its peers for 35 minutes, oldest results first; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --minutes $(MINUTES) --write docs/benchmarks.md

@@ -32,9 +32,16 @@ from inlaid.graph.pattern import (
     tuple_item,
     wildcard,
 )
-from inlaid.ops.composites import quantised_average_pool, quantised_binary, quantised_conv, quantised_mean
+from inlaid.ops.composites import (
+    biased,
+    padded_conv,
+    quantised_average_pool,
+    quantised_binary,
+    quantised_conv,
+    quantised_mean,
+)
 from inlaid.partitioning.accumulate import magnitudes
-from inlaid.plugins import Conformance, ExpectedFailure, OpRule, Region, Tolerance
+from inlaid.plugins import Accept, Conformance, ExpectedFailure, OpRule, Region, Reject, Tolerance, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.types import TensorType
 
@@ -88,10 +95,10 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
 }
 
 
-def first(pattern: Pattern, **facts: Any) -> Made:
-    """The first example that can be made of a pattern without alternatives."""
+def first(pattern: Pattern, start: int = 0, **facts: Any) -> Made:
+    """The first example that can be made of a pattern without alternatives, from number `start` on."""
     reason = ""
-    for number in range(60):
+    for number in range(start, start + 60):
         for element in DTYPES:
             try:
                 return make(pattern, Draw(number, element, DTYPES, **facts))
@@ -150,6 +157,31 @@ def test_weights_fill_a_narrow_accumulator(operator: Operator, bits: int) -> Non
         abs(fitted.data) <= abs(weights.data.astype(np.int32))
     )
     assert np.array_equal(fitted_weights(call, 31).data, weights.data)
+
+
+def test_a_rule_for_aligned_convolutions_padded_with_zeros_is_exercised() -> None:
+    """An accelerator sums blocks of channels and pads with 0 alone."""
+
+    def judge(found: Any) -> Verdict:
+        x, w, pad = found["x"].type, found.constant("w"), found["pad"]
+        if x.rank != 4 or x.dtype.name != "int8" or 0 in x.shape or found.attrs("conv").groups != 1:
+            return Reject("expected one group of an int8 image")
+        if w.shape[1] < 8:
+            return Reject("expected at least 8 channels")
+        return Reject("expected a padding of 0") if pad.args[1].data.any() else Accept()
+
+    rule = OpRule(biased(padded_conv(), 1), "conv", judge)
+    assert not composites.agrees(under_test(rule), "conv")
+
+
+@pytest.mark.parametrize("wrap", [rectified, lambda x: is_op("cast")(is_op("clip")(x))])
+def test_an_example_is_drawn_like_another_of_its_operators(wrap: Callable[[Pattern], Pattern]) -> None:
+    """The shape that a consumer asks for is that of the result, not of the data of a convolution."""
+    product = is_op("conv")(is_op("pad")(wildcard(), is_const().has_rank(0)), is_const())
+    for number in range(5):
+        like = first(product, start=number)
+        again = first(wrap(product), start=number + 60, recipes={**first(wrap(wildcard()), start=number).recipes, **like.recipes})
+        assert again.function.params[0].type == like.function.params[0].type
 
 
 def test_the_same_example_has_other_values() -> None:

@@ -190,7 +190,11 @@ class _Attempt:
         entry = entry_of(operator)
         recipe = self.draw.recipes.get(operator.name)
         free = recipe is not None and recipe.free
-        around = _static(hint) if isinstance(hint, TensorType) and not free else recipe.shape if recipe is not None else None
+        # A hint is the type of the result, and so the shape of the data of elementwise operators alone.
+        if isinstance(hint, TensorType) and not free and (recipe is None or operator.elementwise):
+            around: tuple[int, ...] | None = _static(hint)
+        else:
+            around = recipe.shape if recipe is not None else None
         shape = around if self.draw.shape is None else self.draw.shape
         count = operator.arity[0] if args is None else len(args)
         draft, element = self._example(operator, entry, {} if shape is None else {0: shape}, None, 0, count)

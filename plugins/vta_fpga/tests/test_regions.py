@@ -187,3 +187,12 @@ def test_any_matrix_product(rows: int, depth: int, columns: int, shift: int | No
     x = var("x", TensorType((rows, depth), "int8"))
     total = ops.matmul(x, constant(weights), out_dtype="int32")
     agrees(Module({"main": function([x], total if shift is None else stored(total, shift, 0))}), seed)
+
+
+@pytest.mark.parametrize("point", [1 << 20, 1 << 28, -1850080577])
+def test_zero_points_far_outside_int8_saturate(point: int) -> None:
+    """Part of the bias where the sums leave room for it; else another target requantizes or adds."""
+    agrees(layer((1, 16, 4, 4), 16, 1, 1, 0, 3, point, 0, 100), 0)
+    x, y = (var(name, TensorType((3, 40), "int8")) for name in "xy")
+    total = stored(ops.add(raised(x, 1, 0), raised(y, 2, 5)), 3, point)
+    agrees(Module({"main": function([x, y], total)}), 0, regions=int(point == 1 << 20))

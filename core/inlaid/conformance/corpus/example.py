@@ -137,6 +137,12 @@ class Choices:
         self.ranked = True
         return self._rank
 
+    def spatial_rank(self) -> int:
+        """Pick the number of spatial axes of a window: that of the preferred rank, if any, or 2 in the plain example."""
+        options = 2, 1, 3
+        found = self.pick(*options)
+        return self._rank - 2 if self._rank is not None and self._rank - 2 in options else found
+
     def broadcasting(self, count: int) -> tuple[tuple[int, ...], ...]:
         """Pick shapes that broadcast together."""
         if not self._free:

@@ -43,7 +43,7 @@ def _window(choices: Choices, tiled: bool = False) -> tuple[tuple[int, ...], tup
     """Pick the spatial shape, kernel shape and attributes of a window that fits at least once; 2-d in the plain example. With
     `tiled`, there may be several tiles of positions."""
     given = choices.given(0)
-    rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
+    rank = choices.spatial_rank() if given is None else len(given) - 2
     if rank < 1 or (given is not None and 0 in given[2:]):
         raise Unfit
     # Each attribute is that of a common window, or another, so that one choice leads from any window to its neighbours.

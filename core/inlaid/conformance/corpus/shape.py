@@ -69,8 +69,12 @@ def _pad(choices: Choices, of: str) -> Example:
     pads = [choices.pick(1, 0, 2) if extent > 2 else choices.below(2) * (mode != "reflect") for extent in (*shape, *shape)]
     if choices.flag():  # only the spatial axes
         pads = [0 if place % len(shape) < 2 else count for place, count in enumerate(pads)]
-    value = (choices.array((), of),) if mode == "constant" else ()
-    return Example(ops.pad, (choices.array(shape, of), *value), {"pads": tuple(pads), "mode": mode})
+    if mode != "constant":
+        return Example(ops.pad, (choices.array(shape, of),), {"pads": tuple(pads), "mode": mode})
+    value = choices.array((), of)
+    if choices.flag():  # the only value with which much hardware pads
+        value = np.zeros_like(value)
+    return Example(ops.pad, (choices.array(shape, of), value), {"pads": tuple(pads), "mode": mode})
 
 
 def _tile(choices: Choices, of: str) -> Example:

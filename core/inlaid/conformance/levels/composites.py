@@ -131,6 +131,9 @@ class Search:
         self._given(every)
         for number, variant in enumerate(every):
             self._try(variant, number)
+        for number, variant in enumerate(every):
+            if self.recipes and self._lacks(variant):
+                self._try(variant, number)  # drawn like accepted examples of other variants
         for name, (variant, draw, made) in self.plainest.items():
             operator = TABLE.get(name)
             if operator is not None and (not operator.elementwise or operator is multiply_fixed):
@@ -142,8 +145,12 @@ class Search:
             if variant.branches - self.exercised - self.refused:
                 raise Failed(f"found no example of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
         why = self.reasons.most_common(1)
-        rejected = [variant for variant in every if variant.branches - self.exercised - self.undeclared]
+        rejected = [variant for variant in every if self._lacks(variant)]
         return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
+
+    def _lacks(self, variant: Variant) -> bool:
+        """Test whether a part of a variant is in no accepted example, though the target may declare its requantization."""
+        return bool(variant.branches - self.exercised - self.undeclared)
 
     def _given(self, every: tuple[Variant, ...]) -> None:
         """Check the plugin's own examples."""

@@ -25,6 +25,8 @@ from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 LARGEST_PAD = 15
 """Largest padding of a side. The field of LOAD has 4 bits."""
 LARGEST_KERNEL = 11
+LARGEST_POINT = 1 << 15
+"""Bound of a zero point that the ALU adds: its immediates have 16 bits. A larger one would take an instruction per 2^15."""
 LEAST_CHANNELS = 8
 """Minimum input channels of a convolution. Fewer channels use less than half of a block of 16."""
 
@@ -121,7 +123,12 @@ def _scaled(found: Match, outputs: int) -> str | None:
         return "expected requantisation by one right shift for all channels, found another factor"
     weights = found.constant("w").swapaxes(0, outputs)
     largest = bound(weights, np.resize(numbers.bias, len(weights))) + ((1 << shift) >> 1)
-    return None if largest < LIMIT else f"expected sums that fit int32 after rounding, found up to {largest}"
+    if largest >= LIMIT:
+        return f"expected sums that fit int32 after rounding, found up to {largest}"
+    point = numbers.output.zero_point
+    if largest + abs(point << shift) >= LIMIT and not -LARGEST_POINT <= point < LARGEST_POINT:
+        return f"expected a zero point that fits a 16-bit immediate or can be added to the bias, found {point}"
+    return None
 
 
 def _product(found: Match, block: int) -> Verdict:
@@ -142,13 +149,18 @@ def _sum(found: Match, block: int) -> Verdict:
     both = decode_binary(found.captures)
     if both.step is not None:
         return Reject("expected an integer addition, found one in float32")
-    if places(both.factor) is None:
+    shift = places(both.factor)
+    if shift is None:
         return Reject("expected requantisation by a right shift, found another factor")
     for side in (both.a, both.b):
         if side.left > LARGEST_LEFT:
             return Reject(f"expected operands shifted left by at most {LARGEST_LEFT} bits, found {side.left}")
         if side.factor.scale.tolist() != [1.0]:
             return Reject(f"expected operands scaled by powers of two, found a factor of {side.factor.scale.tolist()}")
+    operands = sum((128 + abs(side.zero_point)) << side.left for side in (both.a, both.b))
+    largest = operands + abs(both.bias) + ((1 << shift) >> 1) + (abs(both.output.zero_point) << shift)
+    if largest >= LIMIT:
+        return Reject(f"expected sums that fit int32 with the zero point of the result, found up to {largest}")
     return Accept(_elements(found, block) * 7 / CLOCK_HZ)
 
 
