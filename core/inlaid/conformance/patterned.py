@@ -41,7 +41,7 @@ from inlaid.graph.pattern import (
     match,
 )
 from inlaid.graph.transform import substitute
-from inlaid.ops.fixed_point import FRACTION, SINGLE
+from inlaid.ops.fixed_point import FRACTION, ROUNDINGS, SINGLE
 from inlaid.plugins import Capabilities
 from inlaid.plugins.contract import UP
 from inlaid.types import TensorType, Type, dtype, from_numpy
@@ -218,6 +218,7 @@ class _Attempt:
                 exprs[1] = ir.constant(second)
             # Every other time, use the operator's default attributes where it has them.
             attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
+            attrs |= self._declared_rounding(operator, attrs, wanted)
             plain = self.draw.mix in ("plain", "full", "small")
             if plain and operator in BOUNDS and (self.draw.number % 4 < 3 or self.draw.mix != "plain"):
                 exprs, attrs = _bounded(operator, exprs, attrs)
@@ -329,6 +330,15 @@ class _Attempt:
             call = ir.call(call.callee, tuple(args), call.attrs)
             self.sums.add(id(call))
         return call
+
+    def _declared_rounding(self, operator: Operator, attrs: Mapping[str, Any], wanted: Wanted) -> dict[str, str]:
+        """Replace a rounding that the target does not declare, since its rules would reject most examples with several factors."""
+        if operator is not ops.multiply_fixed or "rounding" in wanted.attrs:
+            return {}
+        declared = [each for each in ROUNDINGS if each in self.draw.target.quantisation.roundings]
+        if not declared or attrs.get("rounding", UP) in declared:
+            return {}
+        return {"rounding": declared[self.draw.number % len(declared)]}
 
     def _scaled(self, exprs: list[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
         """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
