@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shutil
@@ -29,6 +30,8 @@ from .pages import blocks_of, run_page
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
+ACME = ROOT / "examples" / "acme"
+"""The example that the tutorial explains."""
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md"), ROOT / "runtime" / "README.md"])
 GUIDE = [
     ROOT / "docs" / f"{name}.md"
@@ -93,15 +96,21 @@ def environment(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Path) -> None:
     folder = tmp_path / "acme"
-    folder.mkdir()
+    shutil.copytree(ACME, folder)
     path = os.pathsep.join((str(environment), os.environ["PATH"]))
-    assert run_page(TUTORIAL, folder, path) == 5
-    shown = subprocess.run(
-        ["inlaid", "partition", "dense.onnx", "--targets", "acme,x86", "--explain"],
-        cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert "acme: 6 operators" in shown or "acme: 5 operators" in shown
-    assert "acme: rejected: has no rule for softmax" in shown
+    assert run_page(TUTORIAL, folder, path) == 4
+    report = json.loads((folder / "acme.json").read_text())
+    assert report["conforms"] and report["complete"]
+
+
+def test_the_tutorial_shows_the_files_of_its_example() -> None:
+    shown = {block.file: block.body for block in blocks_of(TUTORIAL.read_text(encoding="utf-8")) if block.file}
+    files = {str(path.relative_to(ACME)): path.read_text(encoding="utf-8") for path in sorted(ACME.rglob("*.*")) if path.is_file()}
+    assert {file for file in shown if file not in files} == {"model.py"}
+    assert not [file for file, text in shown.items() if files.get(file, text) != text]
+    assert {"src/inlaid_acme/__init__.py", "src/inlaid_acme/simulator.py", "README.md"} >= {
+        file for file in files if file not in shown and not {*Path(file).parts} & {"__pycache__"}
+    }
 
 
 def slug(heading: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,15 @@ def test_what_is_written(tmp_path, monkeypatch, capsys, level):
     assert "{{ name" not in text and "{%" not in text and "${{ matrix.python }}" in text
     assert "class AcmeTpuCodegen" in text
     assert ("Level.LOOP" in text) == (level == "loop")
+
+
+@LEVELS
+def test_a_useful_plugin_is_short(level):
+    """Docstrings count, and blank lines, comments and the operators that numpy computes in place of hardware do not."""
+    sources = [text for name, text in render("acme_tpu", Level(level)).items() if name.startswith("src/")]
+    text = re.sub(r"^OPERATORS: .*?^}$", "", "\n".join(sources), flags=re.DOTALL | re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines()]
+    assert 50 < sum(bool(line) and not line.startswith("#") for line in lines) <= 150
 
 
 @KINDS

@@ -12,7 +12,8 @@ import pytest
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 
-PROJECTS = sorted(Path(__file__).parent.glob("*/pyproject.toml"))
+ROOT = Path(__file__).parents[2]
+PROJECTS = [ROOT / "examples" / "acme" / "pyproject.toml", *sorted(Path(__file__).parent.glob("*/pyproject.toml"))]
 
 
 def _entry_points(project: Path) -> list[importlib.metadata.EntryPoint]:

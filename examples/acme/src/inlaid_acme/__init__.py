@@ -1,0 +1,1 @@
+"""The Acme accelerator, for Inlaid."""

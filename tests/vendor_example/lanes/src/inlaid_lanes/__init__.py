@@ -1,1 +1,0 @@
-"""A plugin for an int8 accelerator of 16 lanes with custom tensor layouts."""
