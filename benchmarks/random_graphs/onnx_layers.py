@@ -137,6 +137,9 @@ def _conv_transpose(g: OnnxGenerator) -> None:
         attrs["dilations"] = [g.pick((1, 2)) for _ in range(rank)]
     if any(0 in dim for dim in x.dims):
         raise Unfit
+    spans = [(size - 1) * step + 1 for size, step in zip(kernel, attrs.get("dilations", [1] * rank), strict=True)]
+    if "auto_pad" in attrs and any(span < by for span, by in zip(spans, strides, strict=True)):
+        raise Unfit  # ONNX's text pads such a result, its shape inference and ONNX Runtime do not
     weights = g.fresh([(size,) * RUNS for size in (channels, g.pick((1, 2, 3)), *kernel)], x.dtype, -1, 1, weight=0.8)
     bias = g.fresh([(weights.dims[1][0] * groups,) * RUNS], x.dtype, weight=0.8) if g.chance(0.4) else None
     g.node("ConvTranspose", [x, weights, bias], **attrs)
