@@ -190,8 +190,9 @@ def _spread(plain: Any, runs: Sequence[Any]) -> Any:
         spread = np.zeros(plain.shape)
         for run in runs:
             other = run.astype(np.float64)
-            same = (other == wide) | (np.isnan(other) & np.isnan(wide))
-            change = np.where(same, 0.0, np.abs(other - wide))
+            same = (run == plain) | (np.isnan(other) & np.isnan(wide))
+            # Integers beyond 2^53 may be equal in float64.
+            change = np.where(same, 0.0, np.maximum(np.abs(other - wide), 0.0 if from_numpy(plain.dtype).is_float else 1.0))
             spread = np.maximum(spread, np.where(np.isnan(change), np.inf, change))
     return spread
 

@@ -405,6 +405,8 @@ def some_dims(g: OnnxGenerator, rank: int) -> tuple[Shape, ...]:
 def _gather(g: OnnxGenerator) -> None:
     x = g.data((*COMMON, "string"), (1, 2, 3, 4))
     axis = g.number(0, x.rank - 1)
+    if x.dtype == "string" and axis < x.rank - 1:
+        raise Skipped("Gather: all strings of a row are copied, in ONNX Runtime the first")
     where = indices(g, some_dims(g, g.number(0, 2)), x.least(axis))
     g.node("Gather", [x, where], **({"axis": axis - x.rank if g.chance(0.3) else axis} if axis or g.chance(0.6) else {}))
 
