@@ -12,7 +12,7 @@ from .modules import OPERATORS, ModuleGenerator
 from .onnx_host import MAKERS, names_at
 from .onnx_models import OPSETS, OnnxCase, OnnxGenerator
 
-FOCUS = 6
+FOCUS = 7
 """Number of operators that a model certainly has, apart from those that ONNX Runtime refuses."""
 OPENCL = "opencl"
 

@@ -34,6 +34,22 @@ def test_a_fused_loop_that_is_split(extents: list[int], block: int) -> None:
     assert determined(INNER, arith.Const(block), indices, ranges)
 
 
+@pytest.mark.parametrize("terms", [1, 2, 4, 8])
+def test_a_fused_loop_over_sums_that_are_too_long_to_multiply(terms: int) -> None:
+    """Products of the extents have no canonical form."""
+    sizes = [[arith.Var(f"n{axis}_{number}") for number in range(terms)] for axis in range(4)]
+    extents = [sum(dims, arith.Const(axis - 2)) for axis, dims in enumerate(sizes)]
+    total = arith.wrap(arith.product(tuple(extents)))
+    ranges: arith.Bounds = {dim: (2, None) for dims in sizes for dim in dims} | {OUTER: (0, None), INNER: (0, 31)}
+    number: arith.Expr = OUTER * 32 + INNER
+    indices = []
+    for extent in reversed(extents[1:]):
+        indices.append(number % extent)
+        number = number // extent
+    assert determined(OUTER, arith.ceildiv(total, 32), [*indices, number], ranges)
+    assert not determined(OUTER, arith.ceildiv(total, 32), indices, ranges)
+
+
 _TERMS = st.tuples(st.sampled_from([OUTER, INNER, OTHER]), st.integers(1, 8), st.sampled_from([1, 1, 2, 3, 4]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,16 +33,20 @@ def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[ar
     return wanted <= facts.variables
 
 
+Factors = tuple[arith.Expr, ...]
+"""Factors of a product. Products of long sums are not expanded, so that they have no canonical form."""
+
+
 @dataclass
 class _Facts:
     """The facts that the values of known expressions imply: the known variables, and the known digits of each expression. A digit
-    is given by its divisor and its size (None: all higher digits)."""
+    is given by the factors of its divisor and its size (None: all higher digits)."""
 
     analyzer: arith.Analyzer
     ranges: arith.Bounds
     variables: set[arith.Expr] = field(default_factory=set)
     values: set[arith.Expr] = field(default_factory=set)
-    digits: dict[arith.Expr, list[tuple[arith.Expr, arith.Expr | None]]] = field(default_factory=dict)
+    digits: dict[arith.Expr, list[tuple[Factors, arith.Expr | None]]] = field(default_factory=dict)
     complete: set[arith.Expr] = field(default_factory=set)
     remainders: set[tuple[arith.Expr, int]] = field(default_factory=set)
 
@@ -85,11 +91,11 @@ class _Facts:
                 base = digit
             case _:
                 return
-        divisor: arith.Expr = arith.ONE
+        divisor: Factors = ()
         while (outer := self._outside(base, divisor, size)) is not None:
             base, divisor, size = outer
         while (undivided := self._undivided(base)) is not None:
-            base, divisor = undivided[0], self.analyzer.simplify(divisor * undivided[1])
+            base, divisor = undivided[0], (*divisor, arith.Const(undivided[1]))
         self.digits.setdefault(base, []).append((divisor, size))
         for number in [number for number in self.digits if number not in self.complete]:
             if number in self.complete:
@@ -121,14 +127,14 @@ class _Facts:
                 self.learn(self.analyzer.simplify(rest))
 
     def _outside(
-        self, base: arith.Expr, divisor: arith.Expr, size: arith.Expr | None
-    ) -> tuple[arith.Expr, arith.Expr, arith.Expr | None] | None:
+        self, base: arith.Expr, divisor: Factors, size: arith.Expr | None
+    ) -> tuple[arith.Expr, Factors, arith.Expr | None] | None:
         """Rewrite a digit of a quotient or remainder as a digit of its dividend: `n % 6 // 3` is `n // 3 % 2`."""
         match base:
             case arith.FloorDiv(operands=(number, factor)):
-                return number, self.analyzer.simplify(divisor * factor), size
-            case arith.FloorMod(operands=(number, arith.Const(value=modulus))) if isinstance(divisor, arith.Const):
-                room, rest = divmod(modulus, divisor.value)
+                return number, (*divisor, factor), size
+            case arith.FloorMod(operands=(number, arith.Const(value=modulus))) if (known := _constant(divisor)) is not None:
+                room, rest = divmod(modulus, known)
                 if not rest and (
                     size is None or (isinstance(size, arith.Const) and (size.value >= room or room % size.value == 0))
                 ):
@@ -145,7 +151,7 @@ class _Facts:
                     return self.analyzer.simplify(rest.scaled(factor).expr() + divided), factor
         return None
 
-    def _digits_of(self, number: arith.Expr) -> list[tuple[arith.Expr, arith.Expr | None]]:
+    def _digits_of(self, number: arith.Expr) -> list[tuple[Factors, arith.Expr | None]]:
         """Return the known digits of `number`: those recorded for it, for expressions that differ from it by multiples of the
         digit's range, and for its quotients, e.g. for `n` if `number` is `n * 32 + i`."""
         found = list(self.digits[number])
@@ -156,9 +162,9 @@ class _Facts:
             times = self._times(form, number, other)
             for divisor, size in digits:
                 if times is not None:
-                    found.append((self.analyzer.simplify(divisor * times), size))
-                elif isinstance(divisor, arith.Const) and isinstance(size, arith.Const):
-                    apart = self.analyzer.simplify((number - other) % (divisor.value * size.value))
+                    found.append(((*divisor, arith.Const(times)), size))
+                elif (known := _constant(divisor)) is not None and isinstance(size, arith.Const):
+                    apart = self.analyzer.simplify((number - other) % (known * size.value))
                     if apart == arith.ZERO:
                         found.append((divisor, size))
         return found
@@ -172,16 +178,16 @@ class _Facts:
         rest = self.analyzer.simplify(number - quotient * times)
         return times if self._proves("<=", 0, rest) and self._proves("<", rest, times) else None
 
-    def _reach(self, number: arith.Expr, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> arith.Expr | None:
+    def _reach(self, number: arith.Expr, digits: list[tuple[Factors, arith.Expr | None]]) -> arith.Expr | None:
         """Return the modulus by which the digits determine the remainder of `number`; None if they determine `number` itself."""
-        reach: arith.Expr = arith.ONE
+        reach: Factors = ()
         while digits:
             following = next((digit for digit in digits if self._continues(digit[0], reach)), None)
-            if following is None and reach == arith.ONE:
+            if following is None and not reach:
                 # The lowest digits of 8 * a + b are the lowest digits of b.
-                lowest = min((divisor.value for divisor, _ in digits if isinstance(divisor, arith.Const)), default=0)
+                lowest = min((known for divisor, _ in digits if (known := _constant(divisor)) is not None), default=0)
                 if lowest and self.analyzer.simplify(number % lowest) in self.values:
-                    reach = arith.Const(lowest)
+                    reach = (arith.Const(lowest),)
                     continue
             if following is None:
                 break
@@ -189,15 +195,25 @@ class _Facts:
             if size is None:
                 return None
             digits.remove(following)
-            end = self.analyzer.simplify(divisor * size)
+            end = (*divisor, size)
             # A divisor below `reach` is constant, and its digit may end below it too.
-            reach = arith.maximum(reach, end) if isinstance(end, arith.Const) and isinstance(reach, arith.Const) else end
-        return reach
+            low, high = _constant(reach), _constant(end)
+            reach = end if low is None or high is None else (arith.Const(max(low, high)),)
+        return self.analyzer.simplify(arith.product(reach))
 
-    def _continues(self, divisor: arith.Expr, reach: arith.Expr) -> bool:
-        if isinstance(divisor, arith.Const) and isinstance(reach, arith.Const):
-            return divisor.value <= reach.value
-        return self.analyzer.equal(divisor, reach)
+    def _continues(self, divisor: Factors, reach: Factors) -> bool:
+        low, high = _constant(divisor), _constant(reach)
+        if low is not None and high is not None:
+            return low <= high
+        if Counter(divisor) == Counter(reach):
+            return True
+        return self.analyzer.equal(arith.product(divisor), arith.product(reach))
+
+
+def _constant(factors: Factors) -> int | None:
+    """Return the product of constant factors; None if one is not constant."""
+    values = [factor.value for factor in factors if isinstance(factor, arith.Const)]
+    return math.prod(values) if len(values) == len(factors) else None
 
 
 def _weighted(atom: arith.Expr, count: int) -> tuple[arith.Expr, arith.Expr]:
