@@ -28,6 +28,7 @@ SAMPLES = {
         "test_halves": "decoded and functions",
         "test_executables": "several_sizes and gpu",
         "test_needs": "",
+        "test_placement": "lacks",
         KERNELS[0]: f"{KERNELS[1]} and not times",
     },
     "oclgrind": {

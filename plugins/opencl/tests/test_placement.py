@@ -75,6 +75,20 @@ def test_types_that_the_device_has_or_computes_in_integers_stay_on_it(of, rows):
     check_values(model(of, rows))
 
 
+@ROWS
+def test_float64_runs_on_x86_if_this_device_lacks_it(device, rows):
+    if device.device.double_fp_config:
+        pytest.skip(f"{device.device.name.strip()} has float64; test_drivers runs this on rusticl, which lacks it")
+    x = ir.var("x", TensorType((rows, 5), "float64"))
+    model = ir.Module({"main": ir.function([x], ops.cast(ops.relu(ops.neg(x)), dtype="int32"))})
+    registry = default_registry()
+    report = report_of(*cut(model, ["opencl", "x86"], registry), registry, schedules=False)
+    assert {item.target for item in report.operators} == {"x86"}
+    assert "opencl: rejected: element type float64 is not among its capabilities" in report.to_text()
+    (result,) = inlaid.compile(model, targets=["opencl", "x86"], cache=False).run({"x": ARRAY.astype(np.float64)}).values()
+    np.testing.assert_array_equal(result, np.maximum(-ARRAY, 0))
+
+
 @pytest.mark.filterwarnings("ignore::inlaid.errors.ScheduleWarning")
 def test_no_code_for_devices_without_float64_needs_it():
     """A sample of the operators of float32 that the rule accepts, with static and symbolic sizes. The code is not run."""
