@@ -52,7 +52,7 @@ SUMS = CONTRACTED | {
 }
 """Operators that do not round short numbers, such as small integers."""
 PERIODIC = frozenset(("sin", "cos"))
-"""Operators whose zeros are noise in libraries that compute Fourier transforms from float32 multiples of pi."""
+"""Operators whose results near 0 are noise in libraries that compute Fourier transforms from float32 multiples of pi."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,7 @@ def _double(operator: Operator, type_: Type, seed: int, wide: bool) -> Operator:
             if dtype is None:
                 result = reference(attrs, *operands)
                 if operator.name in PERIODIC:
-                    noise = rng.uniform(-1, 1, result.shape) * NOISE["float32"]
-                    result = np.where(result == 0, noise.astype(result.dtype), result)
+                    result = result + (rng.uniform(-1, 1, result.shape) * NOISE["float32"]).astype(result.dtype)
             else:
                 result = reference(attrs, *(value.astype(np.float64) for value in operands)).astype(dtype)
         if isinstance(result, tuple):
