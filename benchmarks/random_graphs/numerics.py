@@ -51,8 +51,6 @@ SUMS = CONTRACTED | {
     "det",
 }
 """Operators that do not round short numbers, such as small integers."""
-PERIODIC = frozenset(("sin", "cos"))
-"""Operators whose results near 0 are noise in libraries that compute Fourier transforms from float32 multiples of pi."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,6 @@ def _double(operator: Operator, type_: Type, seed: int, wide: bool) -> Operator:
         with np.errstate(all="ignore"):
             if dtype is None:
                 result = reference(attrs, *operands)
-                if operator.name in PERIODIC:
-                    result = result + (rng.uniform(-1, 1, result.shape) * NOISE["float32"]).astype(result.dtype)
             else:
                 result = reference(attrs, *(value.astype(np.float64) for value in operands)).astype(dtype)
         if isinstance(result, tuple):
