@@ -161,5 +161,9 @@ def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, fur
     rows = json.loads(furnished.run(furnished.inlaid, "targets", "--json", folder=tmp_path))
     assert {row["target"]: row["available"] for row in rows if row["compiles"]} == {"acme": True, "reference": True}
     command = (furnished.inlaid, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1", "--jobs", "1")
-    furnished.run(*command, folder=tmp_path)
+    # The operators of the loop level are printed by the core, whose own plugins run the whole suite.
+    parts = (
+        ("plugin", "annotations", "codegen", "runtime", "models", "package", "operators/agrees[softmax") if level == "loop" else ()
+    )
+    furnished.run(*command, *(word for part in parts for word in ("--only", part)), folder=tmp_path)
     assert json.loads((tmp_path / "acme.json").read_text())["target"] == "acme"
