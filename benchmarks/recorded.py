@@ -8,7 +8,9 @@
 An item is a text: the code of a region (LLVM IR, OpenCL C, CUDA C++, VTA instructions, the graph of `reference`), a C file of a
 firmware, or the rest of a package: plans, signatures, workspaces, constraints and digests of constants, without versions. A record
 has a line per item: target, model, item, digest. No device is needed, and neither LLVM nor NVRTC compiles. Targets name their
-processor, so records do not depend on the machine; they depend on the versions of onnx, onnxruntime, numpy and llvmlite.
+processor, so records do not depend on the machine, but for one thing: numpy computes Winograd weights, whose last bits depend on
+the processor's BLAS, and their digests are in the items `package`. Records depend on the versions of onnx, onnxruntime, numpy and
+llvmlite.
 
 By default, the models and targets of `CASES`, in about 7 minutes; `--quick` is a sample. A model is a name of the zoo, with `_tiny`
 or `_symbolic` for these variants, a file of MLPerf Tiny in the folder `--models`, a network or layer of benchmarks/vta.py, or the
