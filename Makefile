@@ -103,7 +103,7 @@ conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes 
 	@set -e; for target in reference $(PLUGINS); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
 
-conformance-cuda: $(DEVELOPING) ## run the conformance suite on CUDA kernels that the CPU emulates, for half an hour and more; no GPU
+conformance-cuda: $(DEVELOPING) ## run the conformance suite on CUDA kernels that the CPU emulates, about 20 minutes of processor time; no GPU
 	@mkdir -p $(REPORTS)
 	$(BIN)/inlaid conformance --target cuda:arch=host --report $(REPORTS)/cuda_emulation.json
 

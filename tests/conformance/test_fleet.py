@@ -57,6 +57,7 @@ CAUGHT = {
     "is_wrong_for_its_example": "operators/exercised[relu]",
     "wants_what_is_not": "operators/composite[gated]",
     "takes_all_code": "runtime/checks-artifacts",
+    "fails_on_damaged_code": "runtime/refuses-damaged-code",
     "composes_beyond": "runtime/keeps-to-its-buffers",
     "writes_beyond": "runtime/keeps-to-its-buffers",
     "gives_the_same_array": "runtime/gives-new-results",

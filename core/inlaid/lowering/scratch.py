@@ -18,6 +18,10 @@ def scratch_bytes(item: Scratch, scopes: Mapping[str, MemoryScope], sizes: Colle
 
     `sizes` are the dimensions of the region. Raises `PluginError` for an invalid buffer, and `Unsupported` for a size without an
     upper bound in a memory scope."""
+    size: object = item.size  # a code generator's value
+    if not isinstance(size, int | arith.Expr) or not isinstance(item.early, int):
+        problem = f"an integer or a dimension as size, and an integer as early, got {item!r}"
+        raise PluginError(f"scratch of step {name} must have {problem}", operator=name, node=node or None)
     problem = ""
     scope = scopes.get(item.scope)
     unknown_sizes = sorted(arith.free_vars(item.size).difference(sizes), key=repr)

@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import arith
 from inlaid.arith import Dim
 from inlaid.artifact import Artifact, Signature
-from inlaid.errors import CompileError, Unsupported
+from inlaid.errors import CompileError, PluginError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
@@ -235,7 +235,10 @@ class _Walk:
         steps, buffers = self.program.steps, self.program.buffers
         for number, step in enumerate(steps):
             first = len(buffers)
-            for item in scratch(step):
+            items = scratch(step)
+            if not isinstance(items, Sequence):
+                raise PluginError(f"scratch of step {step.name} must be a sequence of Scratch, got {items!r}", operator=step.name)
+            for item in items:
                 size = scratch_bytes(item, by_name, sizes, step.name, _nodes(step))
                 self.lives[len(buffers)] = max(number - item.early, 0), number
                 storage: Literal["arena", "scope"] = "scope" if item.scope else "arena"

@@ -187,7 +187,7 @@ def _groups(buffers: Sequence[Lifetime], alignment: int) -> Iterator[tuple[Dim, 
 
 
 def _split(size: Dim) -> tuple[int, arith.Expr]:
-    """Split a size into an integer coefficient and a symbolic factor (1 for an integer)."""
+    """Split a size into an integer coefficient and a symbolic factor (1 for an integer), neither of them negative."""
     coefficient = 1
     factors: list[arith.Expr] = []
     stack = [arith.wrap(size)]
@@ -199,7 +199,9 @@ def _split(size: Dim) -> tuple[int, arith.Expr]:
             stack.extend(node.operands)
         else:
             factors.append(node)
-    return coefficient, arith.balanced(arith.mul, sorted(factors, key=repr)) if factors else arith.ONE
+    factor = arith.balanced(arith.mul, sorted(factors, key=repr)) if factors else arith.ONE
+    # A rounded-up quotient is minus a negative one: -(-n // 4).
+    return (-coefficient, factor * -1) if coefficient < 0 else (coefficient, factor)
 
 
 def _pack(buffers: _Buffers) -> tuple[_Ints, int]:

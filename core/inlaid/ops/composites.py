@@ -499,7 +499,8 @@ def _by_plane(conv: Expr) -> bool:
 def _is_of_images(total: Expr) -> bool:
     """Test whether a sum reduces the spatial axes, of static extents, to extents of 1."""
     assert isinstance(total, Call) and isinstance(total.type, TensorType)
-    return bool(total.attrs.keepdims and total.attrs.axes == tuple(range(2, total.type.rank)) and all(_image(total)))
+    rank = total.type.rank
+    return bool(rank > 2 and total.attrs.keepdims and total.attrs.axes == tuple(range(2, rank)) and all(_image(total)))
 
 
 def _image(total: Call) -> tuple[int, ...]:
@@ -533,9 +534,11 @@ def _halves(expr: Expr) -> Array | None:
 
 
 def _second_is(call: Expr, value: Callable[[Expr], Array | None]) -> bool:
-    """Test whether the constant operand of a call equals a value that depends on the other operand."""
+    """Test whether the constant operand of a call equals a value that depends on the other operand, and does not broadcast it."""
     assert isinstance(call, Call)
     constant, other = (call.args[0], call.args[1]) if isinstance(call.args[0], Constant) else call.args[::-1]
     expected = value(other)
     assert isinstance(constant, Constant)
-    return expected is not None and constant.data.ndim <= expected.ndim and bool(np.all(constant.data == expected))
+    if expected is None or call.type != other.type:
+        return False
+    return constant.data.ndim <= expected.ndim and bool(np.all(constant.data == expected))

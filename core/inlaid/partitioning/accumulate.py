@@ -16,7 +16,7 @@ from inlaid.ops.convolution import conv
 from inlaid.ops.elementwise import add, shift_right, sub
 from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
-from inlaid.ops.shape import pad
+from inlaid.ops.shape import pad, reshape, transpose
 from inlaid.ops.transposed import conv_transpose
 from inlaid.types import TensorType
 
@@ -85,19 +85,32 @@ def _times(counts: Collection[Dim], each: float) -> Array | None:
     return None if most is None else np.asarray(most * each)
 
 
-def _bias(total: Call, found: Match, inside: Collection[int]) -> Array:
-    """Return the magnitude of what a composite adds to a sum before it is scaled. It excludes the half that a rounding right shift
-    adds."""
-    added: list[Array] = []
-    while (user := next((call for call in found.calls if total in call.args), None)) is not None and user.callee in (add, sub):
-        first, second = user.args
-        other = second if first is total else first
-        added.append(other.data.astype(np.float64) if isinstance(other, Constant) else np.asarray(greatest(other, inside)))
-        total = user
-    if user is not None and user.callee is shift_right and found.get("scaled") is user:
-        (places,) = (arg.data.astype(np.float64) for arg in user.args[1:] if isinstance(arg, Constant))
-        added = [*added[:-1], (added[-1] if added else np.zeros(())) - np.floor(2**places / 2)]
-    return np.asarray(sum(map(np.abs, added), np.zeros(())))
+def _bias(total: Call, match: Match, inside: Collection[int], before: Array | float = 0.0, last: Array | float = 0.0) -> Array:
+    """Return the magnitude of what a composite adds to a sum before it is scaled: the greatest over all readers of the sum.
+
+    `before` is the magnitude of what was added already, except `last`, of which the half that a rounding right shift needs is no
+    part. Elements keep their channels up to a change of the shape."""
+    worst = np.asarray(before + np.abs(last - _half(total, match)))
+    for reader in match.calls:
+        if not any(arg is total for arg in reader.args):
+            continue
+        magnitude = before + np.abs(last)
+        if reader.callee in (add, sub):
+            other = reader.args[1] if reader.args[0] is total else reader.args[0]
+            bias = other.data.astype(np.float64) if isinstance(other, Constant) else greatest(other, inside)
+            worst = np.maximum(worst, _bias(reader, match, inside, magnitude, bias))
+        elif reader.callee in (reshape, transpose, cast):
+            worst = np.maximum(worst, np.max(_bias(reader, match, inside, np.max(magnitude, initial=0)), initial=0))
+    return worst
+
+
+def _half(total: Call, match: Match) -> Array | float:
+    """Return the half that a sum needs for the rounding right shift of a composite; 0 if another call scales it."""
+    scaling = match.get("scaled")
+    if not isinstance(scaling, Call) or scaling.callee is not shift_right or scaling.args[0] is not total:
+        return 0.0
+    places = scaling.args[1]
+    return np.floor(2 ** places.data.astype(np.float64) / 2) if isinstance(places, Constant) else 0.0
 
 
 def greatest(expr: Expr, inside: Collection[int] = ()) -> float:

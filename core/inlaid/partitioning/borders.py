@@ -20,7 +20,7 @@ from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.merge import merge_conversions
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned
 from inlaid.passes.compose_moves import compose_chain
-from inlaid.plugins import Border, Borders, Region, Reject, Target
+from inlaid.plugins import Accept, Border, Borders, Region, Target
 from inlaid.records import dataclass, field, replace
 from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
 
@@ -101,7 +101,7 @@ def encode(expr: ir.Expr, border: Border) -> ir.Expr:
         outer = (shape[place] + missing) // factor
         cut = ops.reshape(expr, shape=(*shape[:place], outer, factor, *shape[place + 1 :]))
         kept = [at for at in range(len(shape) + 1) if at != place + 1]
-        expr = ops.transpose(cut, perm=(*kept, place + 1))
+        expr = cut if place + 1 == len(shape) else ops.transpose(cut, perm=(*kept, place + 1))
         last[axis] = len(shape)
     return expr
 
@@ -125,7 +125,8 @@ def decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
         outer, extent = whole[place], shape[place]
         assert isinstance(outer, int) and isinstance(extent, int)
         perm = (*range(place + 1), len(shape), *range(place + 1, len(shape)))
-        expr = ops.reshape(ops.transpose(expr, perm=perm), shape=(*shape[:place], outer * factor, *shape[place + 1 :]))
+        ordered = expr if perm == tuple(range(len(perm))) else ops.transpose(expr, perm=perm)
+        expr = ops.reshape(ordered, shape=(*shape[:place], outer * factor, *shape[place + 1 :]))
         spare = extent - outer * factor
         if spare:
             pads = tuple(spare if at == len(shape) + place else 0 for at in range(2 * len(shape)))
@@ -235,7 +236,7 @@ class _Converter:
     def _taker(self, body: ir.Expr) -> int:
         calls = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)]
         for number, candidate in enumerate(self.candidates):
-            if not any(isinstance(candidate.judge(call), Reject) for call in calls):
+            if all(isinstance(candidate.judge(call), Accept) for call in calls):
                 return number
         names = ", ".join(dict.fromkeys(call.callee.name for call in calls if isinstance(call.callee, Operator)))
         raise CompileError(f"no target supports the conversion at a border: {names}", remedy="list another target, such as x86")

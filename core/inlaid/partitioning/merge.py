@@ -15,7 +15,7 @@ from inlaid.graph.transform import map_functions, substitute, transform_function
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.outline import call_by_name
 from inlaid.passes.compose_moves import compose_moves
-from inlaid.plugins import Reject
+from inlaid.plugins import Accept
 from inlaid.records import dataclass, field
 
 
@@ -137,7 +137,7 @@ class _Merger:
             old_ids = {id(expr) for expr in ir.post_order(self.module[name])}
             new_calls = [expr for expr in ir.in_order(function.body) if isinstance(expr, ir.Call) and id(expr) not in old_ids]
             judge = self.candidates[self.targets[name]].judge
-            if not any(isinstance(expr.callee, Operator) and isinstance(judge(expr), Reject) for expr in new_calls):
+            if all(isinstance(judge(expr), Accept) for expr in new_calls if isinstance(expr.callee, Operator)):
                 self.functions[name] = function
                 accepted_merges[key] = merge
         return accepted_merges

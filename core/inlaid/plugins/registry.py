@@ -91,7 +91,7 @@ class PluginRegistry:
 
     def capabilities(self, target: Target) -> Capabilities:
         """Return the capabilities of a target. Raises `PluginError` if its plugin fails, or declares too few vector registers for a
-        tile of one row and one column."""
+        tile of one row and one column, or accumulators of less than two bits."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
@@ -99,6 +99,9 @@ class PluginRegistry:
         if found.vector_bits and found.vector_registers < LEAST_REGISTERS:
             problem = f"expected at least {LEAST_REGISTERS} vector registers, got {found.vector_registers}"
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
+        if found.quantisation.accumulator_bits < 2:
+            problem = f"expected accumulators of at least 2 bits, got {found.quantisation.accumulator_bits}"
+            raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give Quantisation.accumulator_bits, 32 by default")
         return found
 
     @functools.cached_property

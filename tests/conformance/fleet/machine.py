@@ -81,8 +81,14 @@ class Runtime(HostRuntime):
 
 class Kernel:
     def __init__(self, artifact, constants):
-        self.program = json.loads(artifact.code)
+        self.program = self.parsed(artifact.code)
         self.constants = list(constants.values())
+
+    def parsed(self, code):
+        try:
+            return json.loads(code)
+        except ValueError as error:
+            raise Unsupported(f"expected JSON, found {error}") from error
 
     def invoke(self, inputs, outputs, workspace, dims):
         values = {}

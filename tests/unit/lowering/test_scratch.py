@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,6 +107,7 @@ def test_symbolic_sizes() -> None:
         (Scratch(-8), PluginError, "a size of at least 0 bytes, got -8"),
         (Scratch(N - 2), PluginError, "a size of at least 0 bytes"),
         (Scratch(8, early=-1), PluginError, "early >= 0, got -1"),
+        (Scratch(np.int64(8)), PluginError, "an integer or a dimension as size"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_planned(scratch: Scratch, error: type[Exception], message: str) -> None:

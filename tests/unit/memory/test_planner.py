@@ -16,6 +16,7 @@ SIZES = st.one_of(
     st.builds(lambda c: arith.unwrap(c * N), st.integers(1, 300)),
     st.builds(lambda c: arith.unwrap(M * c * N), st.integers(1, 300)),
     st.builds(lambda c: arith.unwrap((N + 1) * c), st.integers(1, 300)),
+    st.builds(lambda c: arith.unwrap(((N * -1) // 4) * (-1 * c)), st.integers(1, 300)),  # rounded up
 )
 
 

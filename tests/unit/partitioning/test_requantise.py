@@ -10,9 +10,9 @@ from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
-from inlaid.graph.pattern import is_op, wildcard
+from inlaid.graph.pattern import Match, is_op, wildcard
 from inlaid.ops.composites import quantised_matmul, quantised_mean
-from inlaid.partitioning.accumulate import magnitudes
+from inlaid.partitioning.accumulate import magnitudes, overflow
 from inlaid.partitioning.annotate import Candidate, annotate
 from inlaid.plugins import OpRule, Quantisation, Reject, Target
 from inlaid.types import TensorType
@@ -102,10 +102,10 @@ def column(*weights: int) -> np.ndarray:
     return np.array([weights, [1] * len(weights)], np.int8).T
 
 
-def image_mean(shape: tuple[object, ...], centre: int = 0) -> ir.Expr:
+def image_mean(shape: tuple[object, ...], center: int = 0) -> ir.Expr:
     wide = ops.cast(ir.var("x", TensorType(shape, "int8")), dtype="int32")
-    if centre:
-        wide = ops.sub(wide, ir.constant(np.int32(centre)))
+    if center:
+        wide = ops.sub(wide, ir.constant(np.int32(center)))
     total = ops.multiply_fixed(
         ops.reduce_sum(wide, axes=(2, 3)), ir.constant(np.int32(1 << 30)), ir.constant(np.int32(-4)), rounding="up"
     )
@@ -156,8 +156,21 @@ def test_sums_fit_the_accumulator(body: ir.Expr, bits: int) -> None:
     assert f"its sums need {bits} bits, but the target accumulates in {bits - 1}" in refused(body, bits - 1)
 
 
-@pytest.mark.parametrize("operator", [ops.conv, ops.conv_transpose, ops.matmul])
-@pytest.mark.parametrize("groups", [1, 2])
+def test_biases_count_wherever_they_are_added() -> None:
+    """Behind a reshape, and to a sum that another operator reads first."""
+    x, big = ir.var("x", TensorType((4, 8), "int8")), ir.constant(np.int32(1 << 26))
+    total = ops.matmul(x, ir.constant(np.ones((8, 2), np.int8)), out_dtype="int32")
+    reshaped = ops.add(ops.reshape(total, shape=(2, 4)), big)
+    for body in (reshaped, ops.maximum(ops.relu(total), ops.add(total, big))):
+        calls = tuple(expr for expr in reversed([*ir.post_order(body)]) if isinstance(expr, ir.Call))
+        assert overflow(Match(body, {}, calls), 24) == "its sums need 28 bits, but the target accumulates in 24"
+        assert overflow(Match(body, {}, calls), 28) is None
+
+
+CASES = [(ops.conv, 1), (ops.conv, 2), (ops.conv_transpose, 1), (ops.conv_transpose, 2), (ops.matmul, 1)]
+
+
+@pytest.mark.parametrize(("operator", "groups"), CASES)
 def test_sums_are_bounded_by_those_of_magnitudes(operator: Operator, groups: int) -> None:
     rng, images = np.random.default_rng(groups), operator is not ops.matmul
     x = ir.var("x", TensorType((1, 4, 3, 3) if images else (3, 4), "int8"))

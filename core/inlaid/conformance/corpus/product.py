@@ -103,7 +103,7 @@ def _extents(example: Example, rows: int, terms: int, columns: int) -> dict[str,
     integer, tiles = example.inputs[0].dtype.kind in "iu", example.tiles
     extents = {"rows": _many(rows, tiles.rows), "terms": _many(terms, tiles.inputs), "columns": _many(columns, tiles.outputs)}
     if integer and terms > example.deep * FILLING // DEEP:
-        extents["terms"] = FILLS
+        extents["sums"] = FILLS
     return {f"{name} of integers" if integer else name: many for name, many in extents.items()}
 
 

@@ -61,6 +61,18 @@ def checks_artifacts(tested: TargetUnderTest) -> None:
             raise Failed(f"check must give a reason for an artifact with {changed}, got {answer!r}")
 
 
+def refuses_damaged_code(tested: TargetUnderTest) -> None:
+    """Check that `load` raises an error of Inlaid's family, or none, for empty, truncated and foreign code."""
+    artifact, runtime = _artifact(tested), tested.registry.runtime(tested.target)
+    for code in (b"", artifact.code[: len(artifact.code) // 2], b"null", b"[]", b"{}"):
+        try:
+            runtime.load(dataclasses.replace(artifact, code=code), artifact.constants)
+        except InlaidError:
+            continue
+        except Exception as error:
+            raise Failed(f"load must raise Unsupported for damaged code, such as {code[:20]!r}, got {error!r}") from error
+
+
 def _artifact(tested: TargetUnderTest) -> Artifact:
     return next(iter(tested.once(samples.compiled).values()))
 
@@ -419,6 +431,7 @@ def _run_often(
 
 CASES = (
     Case("runtime", "checks-artifacts", checks_artifacts),
+    Case("runtime", "refuses-damaged-code", refuses_damaged_code),
     Case("runtime", "gives-the-same-again", gives_the_same_again),
     Case("runtime", "gives-new-results", gives_new_results),
     Case("runtime", "runs-interleaved", runs_interleaved),

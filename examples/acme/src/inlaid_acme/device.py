@@ -28,10 +28,15 @@ class Queue:
         self.enqueued += 1
 
     def run(self, number):
-        """Run commands until `number` have run. An error is raised once."""
-        while self.finished < number:
-            self.finished += 1
-            self.commands.popleft()()
+        """Run commands until `number` have run. After an error, which is raised once, none of the enqueued ones runs."""
+        try:
+            while self.finished < number:
+                self.finished += 1
+                self.commands.popleft()()
+        except BaseException:
+            self.commands.clear()
+            self.finished = self.enqueued
+            raise
 
 
 class AcmeDevice(Device):

@@ -90,7 +90,7 @@ def taps(word, tile):
     height, width = (rows - 1) * strides[0] + (kernel - 1) * down + 1, (columns - 1) * strides[1] + (across - 1) * right + 1
     field = np.full((height, width, *data.shape[2:]), word.fill, np.int64)
     above = max(-tile.first, 0)
-    inside = data[: height - above, : width - left]
+    inside = data[: max(height - above, 0), : max(width - left, 0)]
     field[above : above + len(inside), left : left + inside.shape[1]] = inside
     windows = np.lib.stride_tricks.sliding_window_view(field, ((kernel - 1) * down + 1, (across - 1) * right + 1), (0, 1))
     windows = windows[:: strides[0], :: strides[1], :, :, ::down, ::right]
