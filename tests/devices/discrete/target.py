@@ -98,6 +98,8 @@ class DiscreteRuntime(HostRuntime):
 
     def load(self, artifact, constants):
         module = parse(artifact.code.decode(), ops.TABLE, constants)
+        if artifact.symbol not in module.functions:
+            raise Unsupported(f"the code of {artifact.symbol} must define it")
         kernel = DiscreteKernel(self.machine, Stopwatch(module), module[artifact.symbol], artifact.signature)
         return Loaded(launching=kernel, timed_launch=kernel.launch_timed)
 
