@@ -1,9 +1,9 @@
 """Record what Inlaid generates for models on all targets, as digests, to show that a refactoring changes nothing.
 
-    python benchmarks/recorded.py --check benchmarks/records/generated.txt
-    python benchmarks/recorded.py --check benchmarks/records/generated.txt --quick
+    python benchmarks/recorded.py --check record.txt
+    python benchmarks/recorded.py --check record.txt --quick
     python benchmarks/recorded.py --against ../before --target cuda:arch=sm_80 squeezenet
-    python benchmarks/recorded.py -o benchmarks/records/generated.txt
+    python benchmarks/recorded.py -o record.txt
 
 An item is a text: the code of a region (LLVM IR, OpenCL C, CUDA C++, VTA instructions, the graph of `reference`), a C file of a
 firmware, or the rest of a package: plans, signatures, workspaces, constraints and digests of constants, without versions. A record
