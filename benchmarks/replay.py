@@ -3,8 +3,8 @@
     python benchmarks/replay.py
     python benchmarks/replay.py --limit 10 resnet50 mobilenet_v2_int8_tiny model.tflite
 
-Without models those of `recorded.py`, for its targets. Exits with 1 where a replay makes another program or trace than the rule
-did, or takes more than `--limit` milliseconds of a processor: the least of `--repeat` runs, parsing included.
+Without models, those of `DEFAULT` in `recorded.py`, for `TARGETS`. Exits with 1 where a replay makes another program or trace than
+the rule did, or takes more than `--limit` milliseconds of a processor: the least of `--repeat` runs, parsing included.
 """
 
 from __future__ import annotations
