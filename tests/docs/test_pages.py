@@ -98,7 +98,7 @@ def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Pat
     folder = tmp_path / "acme"
     shutil.copytree(ACME, folder)
     path = os.pathsep.join((str(environment), os.environ["PATH"]))
-    assert run_page(TUTORIAL, folder, path) == 4
+    assert run_page(TUTORIAL, folder, path) == 5
     report = json.loads((folder / "acme.json").read_text())
     assert report["conforms"] and report["complete"]
 
