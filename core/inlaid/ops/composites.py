@@ -322,7 +322,7 @@ def quantised_mean() -> Pattern:
 def quantised_average_pool() -> Pattern:
     """Match an average pool of integers "x" as TensorFlow Lite defines it: the sum of each window, a "conv" by ones or a "sum" over
     whole images, is divided by the number of elements that are not padding, rounded half away from 0, and clipped ("clamp") to "y".
-    The average is in the scale of the data: it has no requantisation."""
+    The average is in the scale of the data: it has no requantization."""
     x = wildcard().has_dtype(*STORED).named("x")
     ones = is_const().has_rank(3, 4, 5).where(_are_ones, "expected weights of 1", Wanted(value=1.0, ranks=(4,)))
     windows = is_op("conv")(x, ones).where(_by_plane, "expected one window per channel").named("conv")

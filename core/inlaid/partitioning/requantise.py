@@ -1,4 +1,4 @@
-"""Checks whether a target supports the integer arithmetic of a composite: the width of its sums, and its requantisation."""
+"""Checks whether a target supports the integer arithmetic of a composite: the width of its sums, and its requantization."""
 
 from __future__ import annotations
 

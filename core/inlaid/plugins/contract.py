@@ -54,10 +54,10 @@ HALF_EVEN, UP, AWAY, ONCE, ONCE_AWAY = ROUNDINGS = ("half_even", "up", "away", "
 @dataclass(frozen=True)
 class Quantisation:
     """Integer arithmetic of a target: how it sums products, and scales sums to its stored type. Composites that need wider sums or
-    a different requantisation are rejected with a reason. `inlaid.quantize` produces models that use only this requantisation.
+    a different requantization are rejected with a reason. `inlaid.quantize` produces models that use only this requantization.
 
     roundings: any of "half_even", "up", "away", "once", "once_away" (see `inlaid.ops.requantisation.Factor`); if empty, only the
-    target's rules decide on requantisations, and the fields on factors are ignored. multiplier_bits: significant bits of a
+    target's rules decide on requantizations, and the fields on factors are ignored. multiplier_bits: significant bits of a
     multiplier; 1 means shifts only. shifts: least and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit
     multiplier; None for any. per_channel: whether each output channel may have its own factor. accumulator_bits: width of the
     signed accumulator of a convolution, matrix product or sum in a composite; below 32, it is checked with or without roundings.
