@@ -26,9 +26,6 @@ MINUTES := 35
 OLDER_HOST := $(CURDIR)/build/older_host
 AVX2_TITLE := Benchmarks with symbolic sizes, every engine as on a processor with AVX2 alone
 AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
-# Number of mutants of `make fuzz`, and the number of the first of each kind.
-COUNT := 100000
-SEED := 0
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
@@ -75,7 +72,7 @@ properties: $(DEVELOPING) ## run the unit tests with random examples of their pr
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=random tests/unit
 
 fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans, about 4 minutes; COUNT=number SEED=number
-	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 check: lint contracts types ## run the static checks: lint, contracts, types
 
