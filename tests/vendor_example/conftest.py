@@ -1,4 +1,4 @@
-"""Fixture with the vendors' plugins, loaded from their projects' entry points without installing them."""
+"""Fixture with the vendors' plugins, loaded from their projects' entry points without installing them, and an option of tests."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from inlaid.plugins.registry import PluginRegistry
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = [ROOT / "examples" / "acme" / "pyproject.toml", *sorted(Path(__file__).parent.glob("*/pyproject.toml"))]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs every planted mistake."""
+    parser.addoption("--mistakes", action="store_true", help="plant every mistake in the example, not a sample")
 
 
 def _entry_points(project: Path) -> list[importlib.metadata.EntryPoint]:
