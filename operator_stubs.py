@@ -17,7 +17,7 @@ HEAD = '''"""Written by operator_stubs.py: do not edit."""
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from inlaid.arith import Dim
+from inlaid_runtime.arith import Dim
 from inlaid.graph.ir import Call, Operand
 from inlaid.graph.operator import Operator
 from inlaid.graph.span import Span

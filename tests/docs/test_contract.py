@@ -10,7 +10,7 @@ import pytest
 
 import inlaid.plugins
 from inlaid.plugins import hookspecs
-from inlaid.plugins.target import PLUGIN_API_VERSION
+from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("inlaid_")}

@@ -16,9 +16,9 @@ import pytest
 from inlaid.cli import main
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.new_plugin import render
-from inlaid.errors import InputError
 from inlaid.plugins import Level
-from inlaid.runtime.c_source import find_compiler
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.c_source import find_compiler
 
 ROOT = Path(__file__).parents[2]
 KINDS = pytest.mark.parametrize("kind", [(), ("--level", "loop"), ("--memory", "device")], ids=["region", "loop", "device"])

@@ -10,7 +10,7 @@ import pytest
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver import compile_module
-from inlaid.errors import KernelFault, PluginError, Unsupported
 from inlaid.graph import ir
-from inlaid.plugins.blame import blame, some
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import TensorType
+from inlaid_runtime.errors import KernelFault, PluginError, Unsupported
+from inlaid_runtime.plugins.blame import blame, some
+from inlaid_runtime.types import TensorType
 
 HOOKS = {
     "predicate": "return Accept()",
@@ -24,7 +24,7 @@ HOOKS = {
     "invoke": "outputs[0][...] = 0",
 }
 SOURCE = """
-from inlaid.errors import *
+from inlaid_runtime.errors import *
 from inlaid.graph.pattern import *
 
 

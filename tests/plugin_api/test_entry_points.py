@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inlaid.plugins.entry_points import InstalledDistribution, InstalledEntryPoint, installed
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_runtime.plugins.entry_points import InstalledDistribution, InstalledEntryPoint, installed
 
 GROUP = "inlaid.plugins"
 

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from inlaid.errors import PluginError, TargetError, Unsupported
 from inlaid.plugins import Phase, Target
 from inlaid.plugins.registry import DISABLED, PluginRegistry, default_registry
+from inlaid_runtime.errors import PluginError, TargetError, Unsupported
 
 GOOD = """
     from dataclasses import dataclass
@@ -267,7 +267,7 @@ def test_disabled_by_the_environment(make_plugin, monkeypatch):
 
 def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
     source = """
-        from inlaid.errors import Unsupported
+        from inlaid_runtime.errors import Unsupported
 
         @hookimpl
         def inlaid_targets():

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
     from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.plugins.registry import PluginRegistry
 
-COMPILER = tuple(
-    f"inlaid.{name}"
-    for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
-)
-"""Packages that a process must not import if it only runs models."""
+COMPILER = "inlaid"
+"""Package that a process must not import if it only runs models. Its own modules of the suite are loaded already."""
 
 Request = Mapping[str, Any]
 
@@ -69,16 +65,18 @@ def resident(request: Request) -> Json:
 
 
 def run_packages(request: Request) -> Json:
-    """Run packages, each on inputs from an .npz file, and write the outputs to files. With `alone`, the compiler cannot be
-    imported."""
+    """Run packages, each on inputs from an .npz file, and write the outputs to files. Only run modules are loaded. With `alone`,
+    the compiler cannot be imported."""
     import numpy as np
 
-    from inlaid.runtime.executable import Executable
-    from inlaid.runtime.package import read_package
+    from inlaid_runtime.execution.executable import Executable
+    from inlaid_runtime.execution.package import read_package
+    from inlaid_runtime.plugins.hookspecs import GROUP
+    from inlaid_runtime.plugins.registry import RuntimeRegistry
 
-    registry = _registry(request)
     if request["alone"]:
         sys.meta_path.insert(0, _NoCompiler())
+    registry = RuntimeRegistry.of_modules(request["plugins"][GROUP])
     for stem in map(Path, request["stems"]):
         executable = Executable(read_package(stem.with_suffix(".inlaid")), registry=registry)
         with np.load(stem.with_suffix(".in.npz")) as inputs:
@@ -92,7 +90,7 @@ class _NoCompiler(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         """Raise `ImportError` for modules of the compiler."""
-        if any(fullname == name or fullname.startswith(f"{name}.") for name in COMPILER):
+        if fullname.partition(".")[0] == COMPILER:
             raise ImportError(f"{fullname} belongs to the compiler, which running a package must not need")
 
 
@@ -103,8 +101,8 @@ def run_libraries(request: Request) -> Json:
 
     import numpy as np
 
-    from inlaid.runtime.arrays import aligned_empty, usable
-    from inlaid.types import dtype
+    from inlaid_runtime.execution.arrays import aligned_empty, usable
+    from inlaid_runtime.types import dtype
 
     for stem, names, outputs, workspace in request["libraries"]:
         function = ctypes.CDLL(str(Path(stem).with_suffix(".so"))).model_run
@@ -124,10 +122,9 @@ def _refuse(*arguments: object, **named: object) -> None:
 
 
 def _registry(request: Request) -> PluginRegistry:
-    from inlaid.plugins.hookspecs import GROUP
     from inlaid.plugins.registry import PluginRegistry
 
-    return PluginRegistry.discover([EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()])
+    return PluginRegistry.of_modules(request["plugins"])
 
 
 def _subject(request: Request) -> TargetUnderTest:

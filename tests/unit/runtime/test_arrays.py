@@ -10,10 +10,10 @@ import onnx.parser
 import pytest
 
 import inlaid
-from inlaid.errors import InputError
-from inlaid.runtime import Executable
-from inlaid.runtime.arrays import address, put_addresses
-from inlaid.types import dtype
+from inlaid_runtime import Executable
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.arrays import address, put_addresses
+from inlaid_runtime.types import dtype
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from onnx import TensorProto, helper, numpy_helper
 import inlaid
 from inlaid import runtime
 from inlaid.api import Compiled, compile_file
-from inlaid.cache import SWITCH, Hashes, caches, file_digest
+from inlaid.package_cache import Kept, recipe
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.compiled import Kept, recipe
 from inlaid.settings import Settings
+from inlaid_runtime.cache import SWITCH, Hashes, caches, file_digest
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -226,7 +226,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(folder: Path) -> None:
 
 def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
     class Plugin:
-        PLUGIN_API_VERSION = 2
+        PLUGIN_API_VERSION = 3
 
     class Entry:
         name, value, dist = "made_up", "made_up", None

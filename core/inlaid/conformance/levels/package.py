@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Expr
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, Skipped
 from inlaid.conformance.samples import Run
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.export import export_library
-from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.package import read_package, write_package
+from inlaid_runtime.arith import Expr
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.package import read_package, write_package
 
 TRIED = 3
 """Number of operators, and of models, that are packaged."""
@@ -57,7 +57,7 @@ def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) ->
             executable.save(f"{stem}.inlaid")
             np.savez(f"{stem}.in.npz", **run.inputs)  # type: ignore[arg-type]
             wanted[stem] = executable.run(run.inputs)
-        fresh.ask("packages", tested.registry.modules(), stems=list(stems), alone=alone)
+        fresh.ask("packages", tested.registry.all_modules(), stems=list(stems), alone=alone)
         for stem, run in stems.items():
             _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
 

@@ -6,7 +6,6 @@ import ast
 import importlib
 import math
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from inlaid.conformance import fresh, other_plugin
@@ -15,7 +14,7 @@ from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, DeviceStatus, Phase
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import DTYPES
+from inlaid_runtime.types import DTYPES
 
 MOST_STEPS = 16
 """The greatest integer tolerance that still makes 8-bit comparisons meaningful."""
@@ -33,7 +32,7 @@ def loads(tested: TargetUnderTest) -> None:
 def loads_lazily(tested: TargetUnderTest) -> None:
     """Check that the module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin."""
     module = tested.registry.module(tested.plugin)
-    brought = fresh.ask("imports", tested.registry.modules(), module=module)
+    brought = fresh.ask("imports", tested.registry.all_modules(), module=module)
     wrong = [name for name in brought if not _light(name, module)]
     if wrong:
         tops = list(dict.fromkeys(_group(name) for name in wrong))
@@ -65,13 +64,13 @@ def states_its_version(tested: TargetUnderTest) -> None:
             assert isinstance(statement, ast.Assign)
             if isinstance(statement.value, ast.Constant):
                 return
-    raise Failed(f"{module.__name__} must define PLUGIN_API_VERSION = 2 as a literal")
+    raise Failed(f"{module.__name__} must define PLUGIN_API_VERSION = 3 as a literal")
 
 
 def leaves_others_alone(tested: TargetUnderTest) -> None:
     """Check that the plugin has no rules, passes or schedules for the target of another plugin."""
-    own = EntryPoint(tested.plugin, tested.registry.module(tested.plugin), GROUP)
-    registry = PluginRegistry.discover([own, EntryPoint(other_plugin.KIND, other_plugin.__name__, GROUP)])
+    modules = {tested.plugin: tested.registry.module(tested.plugin), other_plugin.KIND: other_plugin.__name__}
+    registry = PluginRegistry.of_modules({GROUP: modules})
     foreign = registry.target(other_plugin.KIND)
     answers = {
         "inlaid_op_rules": registry.op_rules(foreign),
@@ -111,7 +110,7 @@ def _check_capabilities(found: Capabilities) -> None:
 
 def probes(tested: TargetUnderTest) -> None:
     """Check that `inlaid_probe` does not raise, and gives a reason if the device is not available."""
-    status = tested.registry.ask(tested.plugin, "inlaid_probe", target=tested.target)
+    status = tested.registry.runtimes.ask(tested.plugin, "inlaid_probe", target=tested.target)
     if status is not None and not isinstance(status, DeviceStatus):
         raise Failed(f"inlaid_probe must return a DeviceStatus, got {type(status).__name__}")
     if status is not None and not status.available and not status.detail:

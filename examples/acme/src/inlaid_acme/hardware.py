@@ -3,7 +3,7 @@
 import math
 
 from inlaid.plugins import Border
-from inlaid.types import Layout
+from inlaid_runtime.types import Layout
 
 LANES = 16
 """Channels that the units compute at once."""

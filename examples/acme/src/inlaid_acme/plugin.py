@@ -1,9 +1,9 @@
 """Hook implementations. Inlaid imports this module whenever it lists targets, so hooks import other modules."""
 
 from inlaid.plugins import Capabilities, Conformance, DeviceStatus, Level, Link, Quantisation, TargetSpec, Tiles, hookimpl
-from inlaid.types import MemoryScope
+from inlaid_runtime.types import MemoryScope
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def accelerator(options):
@@ -75,7 +75,7 @@ def inlaid_runtime(target, device):
 def inlaid_probe(target):
     if target.kind == "acme":
         return DeviceStatus(True, "simulated")
-    from inlaid.runtime.c_source import MISSING, REMEDY, find_compiler
+    from inlaid_runtime.execution.c_source import MISSING, REMEDY, find_compiler
 
     compiler = find_compiler()
     return DeviceStatus(False, f"{MISSING}: {REMEDY}") if compiler is None else DeviceStatus(True, compiler)
