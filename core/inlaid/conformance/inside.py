@@ -29,7 +29,9 @@ def imports(request: Request) -> Json:
     importlib.import_module("inlaid.plugins.registry")  # imported before plugins are discovered
     before = set(sys.modules)
     module = importlib.import_module(request["module"])
-    module.inlaid_targets()
+    for hook in ("inlaid_targets", "inlaid_runtimes"):
+        if hasattr(module, hook):
+            getattr(module, hook)()
     return sorted(set(sys.modules) - before)
 
 
@@ -39,7 +41,8 @@ def compile_samples(request: Request) -> Json:
 
     tested = _subject(request)
     if request["cut_off"]:
-        module = importlib.import_module(tested.registry.module(tested.plugin))
+        runtimes = tested.registry.runtimes
+        module = importlib.import_module(runtimes.module(runtimes.owner(tested.target.kind)))
         for hook in ("inlaid_runtime", "inlaid_probe"):
             setattr(module, hook, _refuse)
     return fingerprints(compiled(tested))
