@@ -125,6 +125,7 @@ def registry_of(
         points += both_halves(kind, module.__name__)
     try:
         found = PluginRegistry.discover([*points, *REFERENCE])
+        assert not found.runtimes.problems()
     finally:
         for point in points[::2]:
             del sys.modules[point.value]

@@ -36,7 +36,8 @@ def loads_lazily(tested: TargetUnderTest) -> None:
     plugin, and the contract: `inlaid.plugins` and `inlaid_runtime.plugins`, of which the run module imports the second alone."""
     for module, packages in _modules(tested).items():
         brought = fresh.ask("imports", tested.registry.all_modules(), module=module)
-        wrong = [name for name in brought if not _light(name, module, packages)]
+        own = [other.partition(".")[0] for other in _modules(tested) if not _within(other, "inlaid")]
+        wrong = [name for name in brought if not _light(name, module, packages, own)]
         if wrong:
             tops = list(dict.fromkeys(_group(name) for name in wrong))
             raise Failed(f"{module} imports {', '.join(tops[:5])} at load time: import them inside the hooks that need them")
@@ -49,11 +50,11 @@ def _modules(tested: TargetUnderTest) -> dict[str, Sequence[str]]:
     return {**run, tested.registry.module(tested.plugin): ("inlaid", "inlaid_runtime")}
 
 
-def _light(name: str, module: str, packages: Sequence[str]) -> bool:
+def _light(name: str, module: str, packages: Sequence[str], own: Sequence[str]) -> bool:
     top, _, rest = name.partition(".")
-    if top in packages:
-        return rest.partition(".")[0] in ("", *VOCABULARY) or _within(name, module.rpartition(".")[0])
-    return _within(name, module.partition(".")[0]) or top in sys.stdlib_module_names
+    if top in packages and rest.partition(".")[0] in ("", *VOCABULARY):
+        return True
+    return top in own or top in sys.stdlib_module_names or _within(name, module.rpartition(".")[0])
 
 
 def _within(name: str, package: str) -> bool:
