@@ -54,7 +54,10 @@ def _unary(name: str, dtypes: tuple[str, ...] = FLOATS) -> Maker:
     def make(g: OnnxGenerator) -> None:
         low, high = _DOMAINS.get(name, (None, None)) if g.chance(0.7) else (None, None)
         attrs = {key: g.pick(options) for key, options in _PARAMETERS.get(name, {}).items() if g.chance(0.7)}
-        g.node(name, [g.data(dtypes, low=low, high=high)], **attrs)
+        x = g.data(dtypes, low=low, high=high)
+        if name == "Sign" and x.dtype == "float16" and any(np.isnan(array).any() for array in x.arrays):
+            raise Skipped("Sign: of NaN is NaN, in ONNX Runtime 0 in float16")
+        g.node(name, [x], **attrs)
 
     return make
 
