@@ -31,6 +31,94 @@ class Mistake:
 
 
 MISTAKES = {
+    "scales-in-float64": Mistake(
+        "simulator.py",
+        "np.rint(values.astype(np.float32) * np.ldexp(multipliers, shifts - 31).astype(np.float32))",
+        "np.rint(values * np.ldexp(multipliers, shifts - 31))",
+        "operators/composite[conv]",
+    ),
+    "saturates-the-left-shift": Mistake(
+        "simulator.py",
+        "(values << left).astype(np.int32)",
+        "np.clip(values << left, -(2**31), 2**31 - 1)",
+        "operators/composite[conv]",
+    ),
+    "halves-in-int32": Mistake(
+        "simulator.py",
+        "((np.int64(1) << right) >> 1)",
+        "((np.int32(1) << right.astype(np.int32)) >> 1)",
+        "operators/composite[conv]",
+    ),
+    "halves-of-at-most-32-bits": Mistake(
+        "simulator.py",
+        "(np.int64(1) << (30 - shifts))",
+        "(np.int64(1) << np.minimum(30 - shifts, 31))",
+        "operators/composite[conv]",
+    ),
+    "saturates-scaled-sums": Mistake(
+        "simulator.py",
+        "return ((product + (np.int64(1) << (30 - shifts)) - away) >> (31 - shifts)).astype(np.int32)",
+        "return np.clip((product + (np.int64(1) << (30 - shifts)) - away) >> (31 - shifts), -(2**31), 2**31 - 1)",
+        "operators/composite[conv]",
+    ),
+    "shifts-left-by-at-most-15": Mistake(
+        "simulator.py", "left, right = np.maximum(shifts, 0)", "left, right = np.clip(shifts, 0, 15)", "operators/composite[add]"
+    ),
+    "saturates-biases-at-20-bits": Mistake(
+        "simulator.py", "wrap(sums + bias)", "wrap(sums + np.clip(bias, -(1 << 19), (1 << 19) - 1))", "operators/composite[matmul]"
+    ),
+    "has-a-narrower-accumulator": Mistake(
+        "simulator.py", "half = 1 << (ACCUMULATOR_BITS - 1)", "half = 1 << (ACCUMULATOR_BITS - 2)", "operators/composite[conv]"
+    ),
+    "multiplies-by-the-reciprocal": Mistake(
+        "simulator.py",
+        "(x + y) / np.float32(word.step)",
+        "(x + y) * (np.float32(1) / np.float32(word.step))",
+        "operators/composite[add]",
+    ),
+    "writes-7-digits-of-the-step": Mistake(
+        "codegen.py", "float(binary.step)", 'float(f"{binary.step:.7g}")', "operators/composite[add]"
+    ),
+    "writes-7-digits-of-scales": Mistake(
+        "codegen.py", "[float(side.factor.scale[0]) for", '[float(f"{side.factor.scale[0]:.7g}") for', "operators/composite[add]"
+    ),
+    "adds-in-float64": Mistake(
+        "simulator.py", "side.astype(np.float32) * np.float32(step)", "side * step", "operators/composite[add]"
+    ),
+    "centers-in-int8": Mistake(
+        "simulator.py",
+        "(data - zero_point for",
+        "((data - zero_point).astype(np.int8).astype(np.int64) for",
+        "operators/composite[add]",
+    ),
+    "forgets-the-dilation-of-a-tile": Mistake(
+        "layer.py",
+        "read = (rows - 1) * stride + (kernel - 1) * dilation + 1",
+        "read = (rows - 1) * stride + kernel",
+        "operators/composite[conv]",
+    ),
+    "dilates-columns-as-rows": Mistake("simulator.py", "::down, ::right]", "::down, ::down]", "operators/composite[conv]"),
+    "fills-only-after-padding-before": Mistake(
+        "codegen.py", "geometry.fill,", "geometry.fill if any(geometry.before) else 0,", "operators/composite[conv]"
+    ),
+    "loads-a-tile-before-the-image": Mistake(
+        "simulator.py", "max(first, 0) : max(end, 0)", "max(first, 0) : end", "operators/composite[conv]"
+    ),
+    "pads-the-left-as-the-top": Mistake(
+        "simulator.py", "(_, left) = word.kernel", "(left, _) = word.kernel", "operators/composite[average_pool]"
+    ),
+    "divides-by-int8": Mistake(
+        "codegen.py",
+        "layer.result[1:3]).astype(np.int32)",
+        "layer.result[1:3]).astype(np.int8)",
+        "operators/composite[average_pool]",
+    ),
+    "claims-depth-multipliers": Mistake(
+        "rules.py", " or (groups > 1 and match.root.type.shape[1] != groups)", "", "operators/composite[conv]"
+    ),
+    "claims-means-of-columns": Mistake(
+        "rules.py", "tuple(sum_.axes) != (2, 3)", "not {*sum_.axes} <= {2, 3}", "operators/composite[mean]"
+    ),
     "swaps-the-factors-of-operands": Mistake(
         "codegen.py",
         'for side in sides]\n    return fields | {"operands"',
