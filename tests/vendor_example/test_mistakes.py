@@ -126,6 +126,120 @@ MISTAKES = {
         "operators/composite[add]",
     ),
     "pools-without-bounds": Mistake("codegen.py", "fields |= bounds(pool.output)", "pass", "operators/composite[average_pool]"),
+    "lists-equal-operands-once": Mistake(
+        "codegen.py",
+        '"inputs": [operand(step, part, program) for part in "abx" if part in step],',
+        '"inputs": list(dict.fromkeys(operand(step, part, program) for part in "abx" if part in step)),',
+        "operators/equal-operands",
+    ),
+    "flattens-any-channels": Mistake("rules.py", "if shapes[0][:2] != shapes[1][:2]:", "if not shapes:", "operators/neighbors"),
+    "imports-the-compiler-in-one-unit": Mistake(
+        "simulator.py",
+        "def mean(word, tile):\n",
+        "def mean(word, tile):\n    import inlaid.ops  # noqa: F401\n\n",
+        "package/runs-without-the-compiler",
+    ),
+    "lets-malformed-code-raise": Mistake(
+        "runtime.py", "(ValueError, KeyError, TypeError, AttributeError)", "(ValueError, KeyError)", "runtime/refuses-damaged-code"
+    ),
+    "keeps-the-tensors-of-a-launch": Mistake(
+        "runtime.py",
+        "        tensors = {number: self._tensor(*buffer, banks, workspace) for number, buffer in self._buffers.items()}\n"
+        "        view = self._device.view\n"
+        "        self._device.enqueue(queue, lambda: self._accelerator.run({number: view(each) for number, each in tensors.items()"
+        "}))",
+        "        self._tensors = {number: self._tensor(*buffer, banks, workspace) for number, buffer in self._buffers.items()}\n"
+        "        view = self._device.view\n"
+        "        self._device.enqueue(\n"
+        "            queue, lambda: self._accelerator.run({number: view(each) for number, each in self._tensors.items()})\n"
+        "        )",
+        "devices/keeps-launches-apart",
+    ),
+    "keeps-a-tile-by-shapes": Mistake(
+        "layer.py",
+        "        _, height, _, all_blocks = self.result\n        tiles =",
+        "        key = self.data, self.result, self.dense, self.weights\n"
+        "        return self.kept.setdefault(key, self._best())\n\n    kept = {}\n\n"
+        "    def _best(self):\n        _, height, _, all_blocks = self.result\n        tiles =",
+        "operators/told-apart",
+    ),
+    "counts-rows-in-8-bits": Mistake(
+        "simulator.py",
+        "batch, height, _, blocks = word.result",
+        "batch, height, _, blocks = word.result\n    height &= 255",
+        "operators/large-sizes",
+    ),
+    "counts-columns-in-8-bits": Mistake(
+        "simulator.py",
+        "rows, columns = tile.rows[1] - tile.rows[0], word.result[2]",
+        "rows, columns = tile.rows[1] - tile.rows[0], word.result[2] & 255",
+        "operators/large-sizes",
+    ),
+    "counts-channels-in-8-bits": Mistake(
+        "codegen.py",
+        '"channels": step.parts["y"].type.shape[1],',
+        '"channels": step.parts["y"].type.shape[1] & 255,',
+        "operators/large-sizes",
+    ),
+    "counts-images-in-7-bits": Mistake(
+        "simulator.py", "for image in range(batch):", "for image in range(batch & 127):", "operators/large-sizes"
+    ),
+    "places-values-in-64-KiB": Mistake(
+        "runtime.py", "workspace.offset + place,", "workspace.offset + (place & 0xFFFF),", "operators/large-chains"
+    ),
+    "uploads-without-a-copy": Mistake(
+        "device.py", "values = source.copy()  # the caller may change it at once", "values = source", "devices/copies"
+    ),
+    "copies-whole-words": Mistake(
+        "device.py",
+        "self.enqueue(queue, lambda: np.copyto(self.view(target), self.view(source)))",
+        "self.enqueue(queue, lambda: np.copyto(self.words(target), self.words(source)))\n\n"
+        "    def words(self, tensor):\n"
+        "        flat = self.view(tensor).reshape(-1).view(np.uint8)\n"
+        "        return flat[: flat.size // 4 * 4]",
+        "devices/copies",
+    ),
+    "accepts-empty-data": Mistake("rules.py", " or 0 in type_.shape:", ":", "operators/neighbors"),
+    "accepts-any-version": Mistake(
+        "runtime.py",
+        "    def device(self):",
+        '    def check(self, artifact):\n        return None if artifact.format == FORMAT else f"expected {FORMAT}"\n\n'
+        "    def device(self):",
+        "runtime/checks-artifacts",
+    ),
+    "indexes-devices-unchecked": Mistake(
+        "runtime.py", "if not 0 <= number < len(DEVICES):", "if number < 0:", "runtime/refuses-other-devices"
+    ),
+    "imports-operators-early": Mistake(
+        "plugin.py",
+        "from inlaid.types import MemoryScope\n",
+        "import inlaid.ops  # noqa: F401\nfrom inlaid.types import MemoryScope\n",
+        "plugin/loads-lazily",
+    ),
+    "runs-16-instructions": Mistake(
+        "simulator.py",
+        "for word in self._program:\n            run_layer",
+        "for word in self._program[:16]:\n            run_layer",
+        "operators/long-chains",
+    ),
+    "keeps-the-first-queue": Mistake(
+        "runtime.py",
+        "        self._device.enqueue(queue, ",
+        '        queue = vars(self).setdefault("_queue", queue)\n        self._device.enqueue(queue, ',
+        "devices/keeps-launches-apart",
+    ),
+    "keeps-dilations-by-shapes": Mistake(
+        "codegen.py",
+        '"dilations": geometry.dilations,',
+        '"dilations": vars(instruction).setdefault(f"{step.name} {layer.data} {layer.result}", geometry.dilations),',
+        "operators/told-apart",
+    ),
+    "keeps-zero-points-by-shapes": Mistake(
+        "codegen.py",
+        '"fill": geometry.fill,',
+        '"fill": vars(instruction).setdefault(f"{step.name} {layer.data} {layer.result}", geometry.fill),',
+        "operators/told-apart",
+    ),
 }
 """Mistakes by name."""
 

@@ -84,7 +84,7 @@ def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim],
         every = (variant for variant in variants(pattern) if not variant.single)
         elements = [name for name in COMMON if name in tested.capabilities.dtypes]
         kinds = (*elements, *INSIDE)
-        draws = itertools.product(range(FEWER), every, elements or tested.capabilities.dtypes[:1], (True, False))
+        draws = itertools.product(range(ATTEMPTS), every, elements or tested.capabilities.dtypes[:1], (True, False))
         made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
             claim = tested.claim(example.function, rule) if example is not None and example.solid else None
