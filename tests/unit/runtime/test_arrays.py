@@ -10,10 +10,11 @@ import onnx.parser
 import pytest
 
 import inlaid
+from inlaid.artifact import ALIGNMENT
 from inlaid.errors import InputError
 from inlaid.runtime import Executable
-from inlaid.runtime.arrays import address, put_addresses
-from inlaid.types import dtype
+from inlaid.runtime.arrays import Results, address, put_addresses
+from inlaid.types import DTYPES, dtype
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +76,13 @@ def test_addresses_are_those_of_the_array_interface() -> None:
     expected = [array.__array_interface__["data"][0] for array in arrays]
     assert list(pointers) == expected
     assert list(map(address, arrays)) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if name != "string"])
+def test_pooled_memory_of_each_element_type(name):
+    """numpy does not read the names of all element types that extensions define."""
+    pool, element = Results(), dtype(name).numpy
+    for _ in range(2):
+        array = pool.empty(0, (3, 5), element)
+        assert array.dtype == element and array.shape == (3, 5) and address(array) % ALIGNMENT == 0
+        del array
