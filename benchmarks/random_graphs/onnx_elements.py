@@ -54,7 +54,10 @@ def _unary(name: str, dtypes: tuple[str, ...] = FLOATS) -> Maker:
     def make(g: OnnxGenerator) -> None:
         low, high = _DOMAINS.get(name, (None, None)) if g.chance(0.7) else (None, None)
         attrs = {key: g.pick(options) for key, options in _PARAMETERS.get(name, {}).items() if g.chance(0.7)}
-        g.node(name, [g.data(dtypes, low=low, high=high)], **attrs)
+        x = g.data(dtypes, low=low, high=high)
+        if name == "Sign" and x.dtype == "float16" and any(np.isnan(array).any() for array in x.arrays):
+            raise Skipped("Sign: of NaN is NaN, in ONNX Runtime 0 in float16")
+        g.node(name, [x], **attrs)
 
     return make
 
@@ -128,6 +131,8 @@ def _clip(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float64", "float16", "int64", "int32", "int8", "uint8", "uint64"))
     low = g.like((), x.dtype, 0 if x.dtype.startswith("u") else -2, 1) if g.chance(0.7) else None
     high = g.like((), x.dtype, 2, 4) if g.chance(0.7) else None
+    if x.dtype == "float16" and None in (low, high) and g.opset < 12 and any(np.isinf(array).any() for array in x.arrays):
+        raise Skipped("Clip: without a bound, infinities become finite, in ONNX Runtime not those of float16 before version 12")
     g.node("Clip", [x, low, high])
 
 
@@ -571,6 +576,8 @@ def _nonzero(g: OnnxGenerator) -> None:
 def _unique(g: OnnxGenerator) -> None:
     x = g.data(("int64", "float32", "int8", "float64"), (1, 2, 3))
     attrs: dict[str, Any] = {"axis": g.axis(x)} if x.rank == 1 or g.chance(0.6) else {}
+    if attrs and any(array.size == 0 for array in x.arrays):
+        raise Skipped("Unique: slices without elements are equal, and ONNX Runtime ends the process")
     if g.chance(0.7):
         attrs["sorted"] = g.number(0, 1)
     g.several("Unique", [x], g.number(1, 4), **attrs)

@@ -31,6 +31,94 @@ class Mistake:
 
 
 MISTAKES = {
+    "scales-in-float64": Mistake(
+        "simulator.py",
+        "np.rint(values.astype(np.float32) * np.ldexp(multipliers, shifts - 31).astype(np.float32))",
+        "np.rint(values * np.ldexp(multipliers, shifts - 31))",
+        "operators/composite[conv]",
+    ),
+    "saturates-the-left-shift": Mistake(
+        "simulator.py",
+        "(values << left).astype(np.int32)",
+        "np.clip(values << left, -(2**31), 2**31 - 1)",
+        "operators/composite[conv]",
+    ),
+    "halves-in-int32": Mistake(
+        "simulator.py",
+        "((np.int64(1) << right) >> 1)",
+        "((np.int32(1) << right.astype(np.int32)) >> 1)",
+        "operators/composite[conv]",
+    ),
+    "halves-of-at-most-32-bits": Mistake(
+        "simulator.py",
+        "(np.int64(1) << (30 - shifts))",
+        "(np.int64(1) << np.minimum(30 - shifts, 31))",
+        "operators/composite[conv]",
+    ),
+    "saturates-scaled-sums": Mistake(
+        "simulator.py",
+        "return ((product + (np.int64(1) << (30 - shifts)) - away) >> (31 - shifts)).astype(np.int32)",
+        "return np.clip((product + (np.int64(1) << (30 - shifts)) - away) >> (31 - shifts), -(2**31), 2**31 - 1)",
+        "operators/composite[conv]",
+    ),
+    "shifts-left-by-at-most-15": Mistake(
+        "simulator.py", "left, right = np.maximum(shifts, 0)", "left, right = np.clip(shifts, 0, 15)", "operators/composite[add]"
+    ),
+    "saturates-biases-at-20-bits": Mistake(
+        "simulator.py", "wrap(sums + bias)", "wrap(sums + np.clip(bias, -(1 << 19), (1 << 19) - 1))", "operators/composite[matmul]"
+    ),
+    "has-a-narrower-accumulator": Mistake(
+        "simulator.py", "half = 1 << (ACCUMULATOR_BITS - 1)", "half = 1 << (ACCUMULATOR_BITS - 2)", "operators/composite[conv]"
+    ),
+    "multiplies-by-the-reciprocal": Mistake(
+        "simulator.py",
+        "(x + y) / np.float32(word.step)",
+        "(x + y) * (np.float32(1) / np.float32(word.step))",
+        "operators/composite[add]",
+    ),
+    "writes-7-digits-of-the-step": Mistake(
+        "codegen.py", "float(binary.step)", 'float(f"{binary.step:.7g}")', "operators/composite[add]"
+    ),
+    "writes-7-digits-of-scales": Mistake(
+        "codegen.py", "[float(side.factor.scale[0]) for", '[float(f"{side.factor.scale[0]:.7g}") for', "operators/composite[add]"
+    ),
+    "adds-in-float64": Mistake(
+        "simulator.py", "side.astype(np.float32) * np.float32(step)", "side * step", "operators/composite[add]"
+    ),
+    "centers-in-int8": Mistake(
+        "simulator.py",
+        "(data - zero_point for",
+        "((data - zero_point).astype(np.int8).astype(np.int64) for",
+        "operators/composite[add]",
+    ),
+    "forgets-the-dilation-of-a-tile": Mistake(
+        "layer.py",
+        "read = (rows - 1) * stride + (kernel - 1) * dilation + 1",
+        "read = (rows - 1) * stride + kernel",
+        "operators/composite[conv]",
+    ),
+    "dilates-columns-as-rows": Mistake("simulator.py", "::down, ::right]", "::down, ::down]", "operators/composite[conv]"),
+    "fills-only-after-padding-before": Mistake(
+        "codegen.py", "geometry.fill,", "geometry.fill if any(geometry.before) else 0,", "operators/composite[conv]"
+    ),
+    "loads-a-tile-before-the-image": Mistake(
+        "simulator.py", "max(first, 0) : max(end, 0)", "max(first, 0) : end", "operators/composite[conv]"
+    ),
+    "pads-the-left-as-the-top": Mistake(
+        "simulator.py", "(_, left) = word.kernel", "(left, _) = word.kernel", "operators/composite[average_pool]"
+    ),
+    "divides-by-int8": Mistake(
+        "codegen.py",
+        "layer.result[1:3]).astype(np.int32)",
+        "layer.result[1:3]).astype(np.int8)",
+        "operators/composite[average_pool]",
+    ),
+    "claims-depth-multipliers": Mistake(
+        "rules.py", " or (groups > 1 and match.root.type.shape[1] != groups)", "", "operators/composite[conv]"
+    ),
+    "claims-means-of-columns": Mistake(
+        "rules.py", "tuple(sum_.axes) != (2, 3)", "not {*sum_.axes} <= {2, 3}", "operators/composite[mean]"
+    ),
     "swaps-the-factors-of-operands": Mistake(
         "codegen.py",
         'for side in sides]\n    return fields | {"operands"',
@@ -38,6 +126,120 @@ MISTAKES = {
         "operators/composite[add]",
     ),
     "pools-without-bounds": Mistake("codegen.py", "fields |= bounds(pool.output)", "pass", "operators/composite[average_pool]"),
+    "lists-equal-operands-once": Mistake(
+        "codegen.py",
+        '"inputs": [operand(step, part, program) for part in "abx" if part in step],',
+        '"inputs": list(dict.fromkeys(operand(step, part, program) for part in "abx" if part in step)),',
+        "operators/equal-operands",
+    ),
+    "flattens-any-channels": Mistake("rules.py", "if shapes[0][:2] != shapes[1][:2]:", "if not shapes:", "operators/neighbors"),
+    "imports-the-compiler-in-one-unit": Mistake(
+        "simulator.py",
+        "def mean(word, tile):\n",
+        "def mean(word, tile):\n    import inlaid.ops  # noqa: F401\n\n",
+        "package/runs-without-the-compiler",
+    ),
+    "lets-malformed-code-raise": Mistake(
+        "runtime.py", "(ValueError, KeyError, TypeError, AttributeError)", "(ValueError, KeyError)", "runtime/refuses-damaged-code"
+    ),
+    "keeps-the-tensors-of-a-launch": Mistake(
+        "runtime.py",
+        "        tensors = {number: self._tensor(*buffer, banks, workspace) for number, buffer in self._buffers.items()}\n"
+        "        view = self._device.view\n"
+        "        self._device.enqueue(queue, lambda: self._accelerator.run({number: view(each) for number, each in tensors.items()"
+        "}))",
+        "        self._tensors = {number: self._tensor(*buffer, banks, workspace) for number, buffer in self._buffers.items()}\n"
+        "        view = self._device.view\n"
+        "        self._device.enqueue(\n"
+        "            queue, lambda: self._accelerator.run({number: view(each) for number, each in self._tensors.items()})\n"
+        "        )",
+        "devices/keeps-launches-apart",
+    ),
+    "keeps-a-tile-by-shapes": Mistake(
+        "layer.py",
+        "        _, height, _, all_blocks = self.result\n        tiles =",
+        "        key = self.data, self.result, self.dense, self.weights\n"
+        "        return self.kept.setdefault(key, self._best())\n\n    kept = {}\n\n"
+        "    def _best(self):\n        _, height, _, all_blocks = self.result\n        tiles =",
+        "operators/told-apart",
+    ),
+    "counts-rows-in-8-bits": Mistake(
+        "simulator.py",
+        "batch, height, _, blocks = word.result",
+        "batch, height, _, blocks = word.result\n    height &= 255",
+        "operators/large-sizes",
+    ),
+    "counts-columns-in-8-bits": Mistake(
+        "simulator.py",
+        "rows, columns = tile.rows[1] - tile.rows[0], word.result[2]",
+        "rows, columns = tile.rows[1] - tile.rows[0], word.result[2] & 255",
+        "operators/large-sizes",
+    ),
+    "counts-channels-in-8-bits": Mistake(
+        "codegen.py",
+        '"channels": step.parts["y"].type.shape[1],',
+        '"channels": step.parts["y"].type.shape[1] & 255,',
+        "operators/large-sizes",
+    ),
+    "counts-images-in-7-bits": Mistake(
+        "simulator.py", "for image in range(batch):", "for image in range(batch & 127):", "operators/large-sizes"
+    ),
+    "places-values-in-64-KiB": Mistake(
+        "runtime.py", "workspace.offset + place,", "workspace.offset + (place & 0xFFFF),", "operators/large-chains"
+    ),
+    "uploads-without-a-copy": Mistake(
+        "device.py", "values = source.copy()  # the caller may change it at once", "values = source", "devices/copies"
+    ),
+    "copies-whole-words": Mistake(
+        "device.py",
+        "self.enqueue(queue, lambda: np.copyto(self.view(target), self.view(source)))",
+        "self.enqueue(queue, lambda: np.copyto(self.words(target), self.words(source)))\n\n"
+        "    def words(self, tensor):\n"
+        "        flat = self.view(tensor).reshape(-1).view(np.uint8)\n"
+        "        return flat[: flat.size // 4 * 4]",
+        "devices/copies",
+    ),
+    "accepts-empty-data": Mistake("rules.py", " or 0 in type_.shape:", ":", "operators/neighbors"),
+    "accepts-any-version": Mistake(
+        "runtime.py",
+        "    def device(self):",
+        '    def check(self, artifact):\n        return None if artifact.format == FORMAT else f"expected {FORMAT}"\n\n'
+        "    def device(self):",
+        "runtime/checks-artifacts",
+    ),
+    "indexes-devices-unchecked": Mistake(
+        "runtime.py", "if not 0 <= number < len(DEVICES):", "if number < 0:", "runtime/refuses-other-devices"
+    ),
+    "imports-operators-early": Mistake(
+        "plugin.py",
+        "from inlaid_runtime.types import MemoryScope\n",
+        "import inlaid.ops  # noqa: F401\nfrom inlaid_runtime.types import MemoryScope\n",
+        "plugin/loads-lazily",
+    ),
+    "runs-16-instructions": Mistake(
+        "simulator.py",
+        "for word in self._program:\n            run_layer",
+        "for word in self._program[:16]:\n            run_layer",
+        "operators/long-chains",
+    ),
+    "keeps-the-first-queue": Mistake(
+        "runtime.py",
+        "        self._device.enqueue(queue, ",
+        '        queue = vars(self).setdefault("_queue", queue)\n        self._device.enqueue(queue, ',
+        "devices/keeps-launches-apart",
+    ),
+    "keeps-dilations-by-shapes": Mistake(
+        "codegen.py",
+        '"dilations": geometry.dilations,',
+        '"dilations": vars(instruction).setdefault(f"{step.name} {layer.data} {layer.result}", geometry.dilations),',
+        "operators/told-apart",
+    ),
+    "keeps-zero-points-by-shapes": Mistake(
+        "codegen.py",
+        '"fill": geometry.fill,',
+        '"fill": vars(instruction).setdefault(f"{step.name} {layer.data} {layer.result}", geometry.fill),',
+        "operators/told-apart",
+    ),
 }
 """Mistakes by name."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -16,7 +16,9 @@ from inlaid.conformance.fresh import Json, answer
 
 if TYPE_CHECKING:
     from inlaid.conformance.target_under_test import TargetUnderTest
+    from inlaid.plugins import DeviceKernel
     from inlaid.plugins.registry import PluginRegistry
+    from inlaid_runtime.artifact import TensorSpec
 
 COMPILER = "inlaid"
 """Package that a process must not import if it only runs models. Its own modules of the suite are loaded already."""
@@ -83,9 +85,67 @@ def run_packages(request: Request) -> Json:
     for stem in map(Path, request["stems"]):
         executable = Executable(read_package(stem.with_suffix(".inlaid")), registry=registry)
         with np.load(stem.with_suffix(".in.npz")) as inputs:
-            results = executable.run(dict(inputs))
-        np.savez(stem.with_suffix(".out.npz"), **results)
+            names = [spec.name for spec in executable.inputs]
+            arrays = _typed([inputs[name] for name in names], executable.inputs)
+            results = executable.run(dict(zip(names, arrays, strict=True)))
+        np.savez(stem.with_suffix(".out.npz"), **{name: plain(value) for name, value in results.items()})
     return len(request["stems"])
+
+
+def run_kernels(request: Request) -> Json:
+    """Run the kernels of packages on stored inputs from .npz files, in a process that cannot import the compiler, and write the
+    stored outputs to files. `kernels`: stem, and workspace size in bytes; `symbol`: that of the regions."""
+    import numpy as np
+
+    from inlaid_runtime.execution.arrays import aligned_empty
+    from inlaid_runtime.execution.package import read_package
+
+    registry = _registry(request)
+    runtime = registry.runtime(registry.target(request["target"]))
+    sys.meta_path.insert(0, _NoCompiler())
+    for stem, size in request["kernels"]:
+        artifact = next(item for item in read_package(Path(f"{stem}.inlaid")).artifacts if item.symbol == request["symbol"])
+        loaded = runtime.load(artifact, artifact.constants)
+        with np.load(f"{stem}.in.npz") as stored:
+            inputs = _typed(list(stored.values()), artifact.signature.inputs)
+        outputs = [aligned_empty(spec.shape, spec.dtype.numpy) for spec in artifact.signature.outputs]  # type: ignore[union-attr, arg-type]
+        if loaded.launching is not None:
+            _launch(runtime.device(), loaded.launching, inputs, outputs, size)
+        elif loaded.kernel is not None:
+            loaded.kernel.invoke(inputs, outputs, aligned_empty((size,), np.uint8), np.zeros(0, np.int64))
+        np.savez(f"{stem}.out.npz", *map(plain, outputs))
+    return len(request["kernels"])
+
+
+def plain(array: Any) -> Any:
+    """Return an array as a file holds it: element types that numpy does not define as unsigned integers."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+
+
+def _typed(arrays: Sequence[Any], specs: Sequence[TensorSpec]) -> list[Any]:
+    """Return arrays from a file with their element types."""
+    pairs = zip(arrays, specs, strict=True)
+    return [array if spec.dtype is None else array.view(spec.dtype.numpy) for array, spec in pairs]
+
+
+def _launch(device: Any, kernel: DeviceKernel, inputs: Sequence[Any], outputs: Sequence[Any], size: int) -> None:
+    """Launch a kernel on a device, and download its outputs."""
+    import numpy as np
+
+    from inlaid.plugins import DeviceTensor
+
+    def allocated(size: int, shape: tuple[int, ...], dtype: Any) -> DeviceTensor:
+        return DeviceTensor(device.allocate(max(size, 1)), 0, shape, dtype)
+
+    queue = device.queue()
+    sources, targets = ([allocated(array.nbytes, array.shape, array.dtype) for array in each] for each in (inputs, outputs))
+    workspace = allocated(size, (size,), np.dtype(np.uint8)) if size else None
+    for array, tensor in zip(inputs, sources, strict=True):
+        device.upload(array, tensor, queue)
+    kernel.launch(sources, targets, workspace, np.zeros(0, np.int64), queue)
+    for array, tensor in zip(outputs, targets, strict=True):
+        device.download(tensor, array, queue)
+    device.synchronise(device.event(queue))
 
 
 class _NoCompiler(MetaPathFinder):
@@ -142,6 +202,7 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
     "run": run_cases,
     "resident": resident,
     "packages": run_packages,
+    "kernels": run_kernels,
     "libraries": run_libraries,
 }
 

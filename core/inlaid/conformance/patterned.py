@@ -70,7 +70,8 @@ class Stuck(Exception):
 @dataclass(frozen=True)
 class Recipe:
     """Record of how an operator's example was drawn: element type, each choice with its number of options, whether it uses the
-    operator's default attributes, and shape of the data. A `free` example ignores the shape of its context, and is not redrawn."""
+    operator's default attributes, and shape of the data. A `free` example ignores the shape of its context, and is not redrawn. If
+    given, it is `example`."""
 
     element: str
     chosen: tuple[int, ...]
@@ -78,6 +79,7 @@ class Recipe:
     own: bool
     shape: tuple[int, ...] | None
     free: bool = False
+    example: Example | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,8 @@ class _Attempt:
         plain = self.draw.number == 0 and turn == 0
         again = iter(recipe.chosen if recipe is not None else itertools.repeat(0) if plain else ())
         self.chosen.clear()
+        if recipe is not None and recipe.example is not None:
+            return recipe.example, recipe.element
 
         def draw(count: int) -> int:
             other = self.random.randrange(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,20 +12,23 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.case import NotClaimed
+from inlaid.conformance.case import NotClaimed, Undefined
 from inlaid.conformance.corpus import Choices, Entry, Form, entry_of
 from inlaid.conformance.coverage import may_claim, search
 from inlaid.conformance.levels import composites
+from inlaid.conformance.neighbors import Neighbor
 from inlaid.conformance.nets import NETS
+from inlaid.conformance.patterned import drawn
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.conformance.tolerance import compare, of_composite, of_model, of_operator
+from inlaid.conformance.tolerance import compare, hold, of_composite, of_model, of_operator
 from inlaid.driver.build import ALONE
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
+from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
-from inlaid.plugins import Region, Tolerance
+from inlaid.plugins import OpRule, Region, Reject, Tolerance
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.execution.executable import Executable
@@ -47,13 +51,35 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Sample:
     """An operator or composite that the target accepts, with a name for messages, and inputs. `composed` is the function with
-    composites wrapped, as in a region; `allowed` returns the tolerance for an element type."""
+    composites wrapped, as in a region; `allowed` returns the tolerance for an element type; `rule` has the pattern by
+    which it is accepted, None if it is accepted by name."""
 
     name: str
     function: ir.Function
     inputs: tuple[Any, ...]
     composed: ir.Function
     allowed: Callable[[str], Tolerance]
+    rule: OpRule | None = None
+
+    def changed(self, tested: TargetUnderTest, neighbor: Neighbor) -> Sample | None:
+        """Return a neighbor as a sample; None if the target rejects it."""
+        claim = tested.claim(neighbor.function, self.rule)
+        if isinstance(claim, Reject):
+            return None
+        name = f"{self.name}, but with {neighbor.difference}"
+        composed = alone(neighbor.function, claim)
+        return replace(self, name=name, function=neighbor.function, inputs=neighbor.inputs, composed=composed)
+
+    def reversed(self) -> Sample:
+        """Return the sample with `reversed_inputs`."""
+        names = [param.name for param in self.function.params]
+        inputs = reversed_inputs(self.function, dict(zip(names, self.inputs, strict=True)))
+        return replace(self, inputs=tuple(inputs.values()))
+
+    def check(self, tested: TargetUnderTest) -> None:
+        """Compare with the reference. A sample without a defined result passes. Raises `Failed`."""
+        with contextlib.suppress(Undefined):
+            hold(tested, self.name, self.function, self.inputs, self.allowed, self.composed)
 
 
 def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
@@ -63,7 +89,7 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
     composed = tested.once(composites.plain_examples) if operators is OPERATORS else ()
     for rule, made, claim in composed:
         allowed = functools.partial(of_composite, tested, rule.name, False)
-        yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
+        yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed, rule)
         seen |= _elements(made.inputs)
     for name in operators:
         form = next(_claimed_forms(tested, name), None)
@@ -80,8 +106,26 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
 
 
 def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
+    claim = tested.claim(form.function)
+    rule = claim.composite if isinstance(claim, Claim) else None
     allowed = functools.partial(of_operator, tested, name, False)
-    return Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed)
+    return Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed, rule)
+
+
+def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
+    """Return the declared examples, and one example of each other rule with a pattern. Raises `NotClaimed` if none exist."""
+    found = []
+    for function in tested.conformance.examples:
+        made, claim = drawn(function, "plain"), tested.claim(function)
+        if isinstance(claim, Claim) and claim.composite is not None:
+            allowed = functools.partial(of_composite, tested, claim.composite.name, False)
+            sample = Sample(f"{made}", made.function, made.inputs, tested.composed(made.function), allowed, claim.composite)
+            found.append(sample)
+    declared = {sample.rule for sample in found}
+    found += [sample for sample in claimed(tested) if sample.rule is not None and sample.rule not in declared]
+    if not found:
+        raise NotClaimed("no rule has a pattern with an example")
+    return tuple(found)
 
 
 def _elements(inputs: Iterable[Array]) -> set[str]:
@@ -147,7 +191,7 @@ def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
     for number, sample in enumerate(claimed(tested)):
         elements = _elements(sample.inputs)
         if number < RUNS or elements - seen:
-            found.append(_run(tested, sample))
+            found.append(run_of(tested, sample))
             seen |= elements
     nets = [net for net in NETS if net.name in RUN_NETS or (not found and net.dtype == "float32")]
     for net in nets:
@@ -165,7 +209,8 @@ def artifact_of(tested: TargetUnderTest, sample: Sample) -> Artifact:
     return next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
 
 
-def _run(tested: TargetUnderTest, sample: Sample) -> Run:
+def run_of(tested: TargetUnderTest, sample: Sample) -> Run:
+    """Return a sample to load and run."""
     names = [param.name for param in sample.function.params]
     inputs = dict(zip(names, sample.inputs, strict=True))
     others = reversed_inputs(sample.function, inputs)

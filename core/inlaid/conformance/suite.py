@@ -11,7 +11,7 @@ from functools import partial
 from inlaid.conformance import fresh
 from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped, Unexercised
 from inlaid.conformance.levels import annotations as annotations_level
-from inlaid.conformance.levels import chains, codegen, composites, devices, models, operators, package, plugin, runtime
+from inlaid.conformance.levels import chains, codegen, composites, devices, models, neighbors, operators, package, plugin, runtime
 from inlaid.conformance.origin import fault_text
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import ExpectedFailure
@@ -37,6 +37,7 @@ CASES: tuple[Case, ...] = (
     *annotations_level.CASES,
     *codegen.CASES,
     *operators.CASES,
+    *neighbors.CASES,
     *runtime.CASES,
     *devices.CASES,
     *models.CASES,

@@ -447,12 +447,18 @@ def _one_in_all(call: Expr) -> bool:
     return all(arg.data.size == 1 for arg in call.args if isinstance(arg, Constant))
 
 
+def _keeps_shape(call: Call) -> bool:
+    """Test whether a call has the shape of its operands, apart from constants: a constant may broadcast one channel to several."""
+    shapes = (arg.type.shape for arg in (call, *call.args) if isinstance(arg.type, TensorType) and not isinstance(arg, Constant))
+    return len(set(shapes)) == 1
+
+
 def _by_channel(call: Expr, axis: int) -> bool:
     """Test whether the constant operands of a call have one element, or one per index of an axis of the result. The call's
     attribute `axis` or broadcasting selects this axis."""
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
     rank = call.type.rank
-    if not -rank <= axis < rank:
+    if not -rank <= axis < rank or not _keeps_shape(call):
         return False
     count = call.type.shape[axis]
     wanted: list[Dim] = [1] * rank

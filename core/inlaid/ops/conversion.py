@@ -40,7 +40,7 @@ def _has_8_bits(of: DType) -> bool:
 
 
 def greatest(of: DType) -> float:
-    """Return the largest finite value of a narrow float dtype."""
+    """Return the largest finite value of a float dtype."""
     import ml_dtypes
 
     finfo: Any = ml_dtypes.finfo

@@ -344,7 +344,7 @@ class _Outline:
             value = inner[id(result.member)]
             fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
-        for source in self._unshown(body, params, self.candidates[unit.target]):
+        for source in _unshown(body, params, self.candidates[unit.target], _surrounding_params(scope)):
             params.append(ir.var(f"p{len(params)}", source.type, span=source.span))
             args.append(source)
         constraints = _constraints_on_computed_sizes(scope, unit, params)
@@ -370,20 +370,6 @@ class _Outline:
                 self.memo.update({id(reader): found[indices.index(reader.index)] for reader in readers})
             else:
                 self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
-
-    def _unshown(self, body: ir.Expr, params: list[ir.Var], candidate: Candidate) -> list[ir.Var]:
-        """Return parameters of the function that a region needs as further inputs. Their shapes determine sizes that attributes in
-        the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
-        read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
-        missing = read - shown_sizes(*(param.type for param in params))
-        found: list[ir.Var] = []
-        for param in self.function.params:
-            if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:
-                continue
-            if missing & shown_sizes(param.type):
-                found.append(param)
-                missing -= shown_sizes(param.type)
-        return found
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
         """Build a branch: the region if the constraint holds, otherwise its calls on targets that accept them in any case."""
@@ -463,6 +449,32 @@ class _Outline:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(self._children(expr, inside)))
         return order
+
+
+def _surrounding_params(scope: Scope) -> list[ir.Var]:
+    """Return the parameters of the functions around a scope, the innermost first."""
+    params: list[ir.Var] = []
+    around: Scope | None = scope
+    while around is not None:
+        if isinstance(around.owner, ir.Function):
+            params += around.owner.params
+        around = around.parent
+    return params
+
+
+def _unshown(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surrounding: Sequence[ir.Var]) -> list[ir.Var]:
+    """Return the `surrounding` parameters that a region needs as further inputs. Their shapes determine sizes that attributes in
+    the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
+    read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
+    missing = read - shown_sizes(*(param.type for param in params))
+    sources: list[ir.Var] = []
+    for param in surrounding:
+        if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:
+            continue
+        if missing & shown_sizes(param.type):
+            sources.append(param)
+            missing -= shown_sizes(param.type)
+    return sources
 
 
 def _constraints_on_computed_sizes(scope: Scope | None, unit: _Unit, params: Sequence[ir.Var]) -> tuple[Constraint, ...]:

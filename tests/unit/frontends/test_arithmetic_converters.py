@@ -79,6 +79,10 @@ def test_many_operands(op):
         (6, [normal(9)], {}),
         (13, [normal(9), np.float32(-0.5), np.float32(0.25)], {}),
         (13, [normal(9), None, np.float32(0.25)], {}),
+        (6, [np.float32([np.inf, -np.inf, 2])], {"min": -0.5}),
+        (13, [np.float32([np.inf, -np.inf, 2]), np.float32(-0.5)], {}),
+        (13, [np.float16([np.inf, -np.inf, 2]), None, np.float16(0.5)], {}),
+        (13, [np.float64([np.inf, -np.inf, 2])], {}),
         (13, [np.arange(2**53, 2**53 + 5), np.int64(2**53 + 1), np.int64(2**53 + 3)], {}),
     ],
 )

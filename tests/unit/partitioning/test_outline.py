@@ -431,3 +431,17 @@ def test_the_verifier_finds_what_is_wrong() -> None:
     for before, after, message in cases:
         with pytest.raises(VerifyError, match=message):
             verify_partition(before, after)
+
+
+def test_the_parameters_of_a_function_show_the_sizes_that_its_body_reads() -> None:
+    """The body reads the computed size of its argument, but not the argument."""
+    x = ir.var("x", TensorType((SizeVar("n"),), "float32"))
+    begin, end = (ir.var(name, TensorType((1,), "int64")) for name in ("begin", "end"))
+    part = ops.dynamic_slice(x, begin, end, axes=(0,), strides=(1,))
+    argument, value = ir.var("argument", part.type), ir.var("value", part.type)
+    count = ir.function((argument,), ops.clip(ops.iota(shape=part.type.shape, dtype="float32"), maximum=1.0))
+    module = ir.Module({"main": ir.function((x, begin, end), ir.let(value, part, ir.call(count, (value,))))})
+    inputs = {"x": np.ones(5, np.float32), "begin": np.array([1]), "end": np.array([4])}
+    for target in ("reference", "x86"):
+        (result,) = compile_module(module, [target]).run(inputs).values()
+        assert result.tolist() == [0, 1, 1]

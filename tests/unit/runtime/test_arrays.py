@@ -11,9 +11,10 @@ import pytest
 
 import inlaid
 from inlaid_runtime import Executable
+from inlaid_runtime.artifact import ALIGNMENT
 from inlaid_runtime.errors import InputError
-from inlaid_runtime.execution.arrays import address, put_addresses
-from inlaid_runtime.types import dtype
+from inlaid_runtime.execution.arrays import Results, address, put_addresses
+from inlaid_runtime.types import DTYPES, dtype
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +76,13 @@ def test_addresses_are_those_of_the_array_interface() -> None:
     expected = [array.__array_interface__["data"][0] for array in arrays]
     assert list(pointers) == expected
     assert list(map(address, arrays)) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in DTYPES if name != "string"])
+def test_pooled_memory_of_each_element_type(name):
+    """numpy does not read the names of all element types that extensions define."""
+    pool, element = Results(), dtype(name).numpy
+    for _ in range(2):
+        array = pool.empty(0, (3, 5), element)
+        assert array.dtype == element and array.shape == (3, 5) and address(array) % ALIGNMENT == 0
+        del array

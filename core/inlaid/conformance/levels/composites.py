@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from inlaid.conformance import stress
 from inlaid.conformance.case import Case, Failed, Undefined
 from inlaid.conformance.corpus import COMMON, FILLS, SEVERAL, entry_of
 from inlaid.conformance.coverage import Explorer, Values, Vector, selected
@@ -83,7 +84,7 @@ def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim],
         every = (variant for variant in variants(pattern) if not variant.single)
         elements = [name for name in COMMON if name in tested.capabilities.dtypes]
         kinds = (*elements, *INSIDE)
-        draws = itertools.product(range(FEWER), every, elements or tested.capabilities.dtypes[:1], (True, False))
+        draws = itertools.product(range(ATTEMPTS), every, elements or tested.capabilities.dtypes[:1], (True, False))
         made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
             claim = tested.claim(example.function, rule) if example is not None and example.solid else None
@@ -146,6 +147,8 @@ class Search:
                 raise Failed(f"found no example of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
         why = self.reasons.most_common(1)
         rejected = [variant for variant in every if self._lacks(variant)]
+        for name, (variant, draw, made) in self.plainest.items():
+            self._stress(name, variant, draw, made)
         return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
 
     def _lacks(self, variant: Variant) -> bool:
@@ -246,6 +249,20 @@ class Search:
                 self._again(variant, replace(neighbour.draw, mix="small"))
         for other in small[:1]:
             self._again(variant, replace(other, mix="small", aim="shifts"))
+
+    def _stress(self, name: str, variant: Variant, draw: Draw, made: Made) -> None:
+        """Compare directed neighbors of an accepted example with the reference."""
+        target = self.tested.capabilities
+        for other in stress.draws(name, made, draw, target):
+            self._again(variant, other)
+        if name in stress.CONSTANTS:
+            bases = (self.made(variant, other) for other in stress.ample(made, draw, target))
+            base = next(
+                (base for base in bases if base is not None and isinstance(self.tested.claim(base.function, self.rule), Claim)),
+                made,
+            )
+            for neighbor in stress.constants(name, base, target):
+                self._accepts(neighbor)
 
     def _again(self, variant: Variant, draw: Draw) -> None:
         """Compare an example with another mix of values with the reference, if it can be made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -175,38 +176,95 @@ def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
         raise Skipped("no kernel has static sizes")
 
 
+def keeps_launches_apart(tested: TargetUnderTest, device: Device) -> None:
+    """Check that launches of one kernel on different tensors are all correct if they are enqueued before any has to be done, on one
+    queue and on two."""
+    runtime = tested.registry.runtime(tested.target)
+    own = runtime.device()
+    assert own is not None
+    tried = False
+    for sample in samples.claimed(tested):
+        artifact = samples.artifact_of(tested, sample)
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is None or artifact.signature.dims:
+            continue
+        tried = True
+        forms = [StoredForm(tested, each) for each in (sample, sample.reversed())]
+        for queues in ([own.queue()], [own.queue(), own.queue()]):
+            launches = [
+                _Launch(own, artifact, kernel, stored, queue) for stored, queue in zip(forms, itertools.cycle(queues), strict=False)
+            ]
+            for launch in launches:
+                launch.enqueue()
+            for stored, launch in reversed([*zip(forms, launches, strict=True)]):
+                try:
+                    stored.check(launch.results(sample.name))
+                except Failed as error:
+                    raise Failed(f"one of two launches of the kernel of {sample.name} on {len(queues)} queues: {error}") from None
+            for launch in launches:
+                launch.free()
+            for queue in queues:
+                own.release(queue)
+    if not tried:
+        raise Skipped("no kernel has static sizes")
+
+
 def _launched(device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> list[Array]:
     """Launch a kernel on tensors between guards and return its results."""
     queue = device.queue()
-
-    def guarded(size: int) -> _Memory:
-        return _Memory(device, queue, size + 2 * GUARD)
-
-    given = [guarded(value.nbytes) for value in stored.inputs]
-    tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in zip(given, stored.inputs, strict=True)]
-    for tensor, value in zip(tensors, stored.inputs, strict=True):
-        device.upload(value, tensor, queue)
-    made = [guarded(of.bytes) for of in stored.outputs]
-    results = [memory.part(GUARD, of.shape, of.dtype) for memory, of in zip(made, stored.outputs, strict=True)]
-    size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
-    scratch = guarded(size)
-    workspace = scratch.part(GUARD, (size,), np.dtype(np.uint8)) if size else None
-    kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), queue)
-    for name, memory, length in (
-        *(("an input", memory, value.nbytes) for memory, value in zip(given, stored.inputs, strict=True)),
-        *(("an output", memory, of.bytes) for memory, of in zip(made, stored.outputs, strict=True)),
-        ("its workspace", scratch, size),
-    ):
-        whole = memory.read()
-        if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
-            raise Failed(f"the kernel of {what} writes outside of {name}")
-    found = []
-    for memory, of in zip(made, stored.outputs, strict=True):
-        found.append(memory.read()[GUARD : GUARD + of.bytes].view(of.dtype).reshape(of.shape))
-    for memory in (*given, *made, scratch):
-        device.free(memory.tensor.buffer)
+    launch = _Launch(device, artifact, kernel, stored, queue)
+    launch.enqueue()
+    results = launch.results(what)
+    launch.free()
     device.release(queue)
-    return found
+    return results
+
+
+class _Launch:
+    """A launch of a kernel on tensors between guards."""
+
+    def __init__(self, device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, queue: Any) -> None:
+        self._device, self._kernel, self._stored, self._queue = device, kernel, stored, queue
+        self._inputs = [self._guarded(value.nbytes) for value in stored.inputs]
+        self._outputs = [self._guarded(tensor.bytes) for tensor in stored.outputs]
+        self._size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
+        self._scratch = self._guarded(self._size)
+
+    def _guarded(self, size: int) -> _Memory:
+        return _Memory(self._device, self._queue, size + 2 * GUARD)
+
+    def enqueue(self) -> None:
+        """Upload the inputs and launch the kernel."""
+        pairs = zip(self._inputs, self._stored.inputs, strict=True)
+        tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in pairs]
+        for tensor, value in zip(tensors, self._stored.inputs, strict=True):
+            self._device.upload(value, tensor, self._queue)
+        results = [
+            memory.part(GUARD, tensor.shape, tensor.dtype)
+            for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
+        ]
+        workspace = self._scratch.part(GUARD, (self._size,), np.dtype(np.uint8)) if self._size else None
+        self._kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), self._queue)
+
+    def results(self, what: str) -> list[Array]:
+        """Wait for the launch and return its results. Raises `Failed` if it has written outside of its tensors."""
+        for name, memory, length in (
+            *(("an input", memory, value.nbytes) for memory, value in zip(self._inputs, self._stored.inputs, strict=True)),
+            *(("an output", memory, tensor.bytes) for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)),
+            ("its workspace", self._scratch, self._size),
+        ):
+            whole = memory.read()
+            if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
+                raise Failed(f"the kernel of {what} writes outside of {name}")
+        return [
+            memory.read()[GUARD : GUARD + tensor.bytes].view(tensor.dtype).reshape(tensor.shape)
+            for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
+        ]
+
+    def free(self) -> None:
+        """Free the tensors."""
+        for memory in (*self._inputs, *self._outputs, self._scratch):
+            self._device.free(memory.tensor.buffer)
 
 
 def replays(tested: TargetUnderTest, device: Device) -> None:
@@ -291,6 +349,7 @@ CASES = (
     Case("devices", "keeps-order", on_device(keeps_order)),
     Case("devices", "has-room", on_device(has_room)),
     Case("devices", "keeps-to-its-tensors", on_device(keeps_to_its_tensors)),
+    Case("devices", "keeps-launches-apart", on_device(keeps_launches_apart)),
     Case("devices", "replays", on_device(replays)),
     Case("devices", "keeps-results", on_device(keeps_results)),
 )

@@ -13,9 +13,13 @@ import numpy as np
 
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, Skipped
-from inlaid.conformance.samples import Run
+from inlaid.conformance.inside import plain
+from inlaid.conformance.samples import Run, Sample
+from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
+from inlaid.driver.build import ALONE
 from inlaid.driver.export import export_library
+from inlaid_runtime import arith
 from inlaid_runtime.arith import Expr
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_runtime.execution.executable import Executable
@@ -41,21 +45,61 @@ def runs_elsewhere(tested: TargetUnderTest) -> None:
 
 
 def runs_without_the_compiler(tested: TargetUnderTest) -> None:
-    """Check that running a package does not import the compiler, which may not be installed on the device."""
-    alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
-    if not alone:
+    """Check that running a package of any sample does not import the compiler, which may not be installed on the device. If the
+    reference converts inputs and results, the target's kernel runs alone."""
+    nets = [run for run in samples.runs(tested) if run.name in samples.RUN_NETS]
+    alone = [run for run in nets if _is_alone(tested, run)]
+    kernels = []
+    for sample in samples.claimed(tested):
+        run = samples.run_of(tested, sample)
+        if _is_alone(tested, run):
+            alone.append(run)
+        else:
+            kernels.append(sample)
+    if not alone and not kernels:
         raise Skipped("the target runs no model completely")
     _run_elsewhere(tested, alone, alone=True)
+    _run_kernels_elsewhere(tested, kernels)
+
+
+def _is_alone(tested: TargetUnderTest, run: Run) -> bool:
+    """Test whether the target runs all regions."""
+    return {info.target for info in run.load().regions} == {str(tested.target)}
+
+
+def _run_kernels_elsewhere(tested: TargetUnderTest, every: Sequence[Sample]) -> None:
+    """Run the kernels of samples of static sizes in a process that cannot import the compiler."""
+    runtime = tested.registry.runtime(tested.target)
+    with _folder() as folder:
+        stored: dict[str, StoredForm] = {}
+        requests: list[tuple[str, int]] = []
+        for number, sample in enumerate(every):
+            artifact = samples.artifact_of(tested, sample)
+            loaded = runtime.load(artifact, artifact.constants)
+            if not artifact.signature.dims and (loaded.kernel is not None or loaded.launching is not None):
+                stem = str(folder / f"{number}")
+                stored[stem] = StoredForm(tested, sample)
+                write_package(tested.package(sample.composed), Path(f"{stem}.inlaid"))
+                np.savez(f"{stem}.in.npz", *map(plain, stored[stem].inputs))
+                requests.append((stem, int(arith.evaluate(artifact.workspace.get("", 0), {}))))
+        if not requests:
+            return
+        fresh.ask("kernels", tested.registry.all_modules(), target=tested.text, symbol=ALONE, kernels=requests)
+        for stem, form in stored.items():
+            with np.load(f"{stem}.out.npz") as results:
+                form.check([array.view(tensor.dtype) for array, tensor in zip(results.values(), form.outputs, strict=True)])
 
 
 def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) -> None:
+    if not runs:
+        return
     with _folder() as folder:
         stems = {str(folder / f"{number}"): run for number, run in enumerate(runs)}
         wanted = {}
         for stem, run in stems.items():
             executable = run.load()
             executable.save(f"{stem}.inlaid")
-            np.savez(f"{stem}.in.npz", **run.inputs)  # type: ignore[arg-type]
+            np.savez(f"{stem}.in.npz", **{name: plain(value) for name, value in run.inputs.items()})
             wanted[stem] = executable.run(run.inputs)
         fresh.ask("packages", tested.registry.all_modules(), stems=list(stems), alone=alone)
         for stem, run in stems.items():

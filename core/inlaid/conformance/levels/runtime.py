@@ -25,7 +25,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.plugins import Kernel, RuntimeModule
 from inlaid_runtime import arith
 from inlaid_runtime.artifact import ALIGNMENT, Artifact
-from inlaid_runtime.errors import InlaidError, InputError, KernelFault
+from inlaid_runtime.errors import InlaidError, InputError, KernelFault, PluginError
 from inlaid_runtime.execution.arrays import address, aligned_empty
 from inlaid_runtime.execution.executable import Executable
 
@@ -45,6 +45,8 @@ PATIENCE = 2.0
 """Seconds in which a thread has to end."""
 AGAIN = 3
 """Number of runs of an executable that have to give equal bits."""
+MISSING_DEVICE = 10_000
+"""A device number that no machine has."""
 GROWTH = 8 << 20
 """Allowed growth in bytes of a process that repeats the same loads and runs."""
 
@@ -71,6 +73,18 @@ def refuses_damaged_code(tested: TargetUnderTest) -> None:
             continue
         except Exception as error:
             raise Failed(f"load must raise Unsupported for damaged code, such as {code[:20]!r}, got {error!r}") from error
+
+
+def refuses_other_devices(tested: TargetUnderTest) -> None:
+    """Check that a device number that no machine has raises an error of Inlaid's family, unless the target ignores numbers."""
+    try:
+        tested.registry.runtime(tested.target, MISSING_DEVICE)
+    except PluginError as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, InlaidError):
+            raise Failed(f"device {MISSING_DEVICE} must raise an error of inlaid_runtime.errors, got {cause!r}") from error
+    except InlaidError:
+        pass
 
 
 def _artifact(tested: TargetUnderTest) -> Artifact:
@@ -432,6 +446,7 @@ def _run_often(
 CASES = (
     Case("runtime", "checks-artifacts", checks_artifacts),
     Case("runtime", "refuses-damaged-code", refuses_damaged_code),
+    Case("runtime", "refuses-other-devices", refuses_other_devices),
     Case("runtime", "gives-the-same-again", gives_the_same_again),
     Case("runtime", "gives-new-results", gives_new_results),
     Case("runtime", "runs-interleaved", runs_interleaved),

@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mapping[str, object]:
     """Describe a row-major array that no command writes. Raises `AttributeError` for elements without a type code."""
-    if dtype.kind not in "biufc":
+    if dtype.kind not in "biufc" or dtype.isbuiltin != 1:
         raise AttributeError(f"{ATTRIBUTE} does not support elements of {dtype}")
     return {"shape": shape, "typestr": dtype.str, "data": (address, False), "strides": None, "stream": None, "version": 3}
 

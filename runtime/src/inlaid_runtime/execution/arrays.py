@@ -76,7 +76,9 @@ class _Lease:
 
     def __init__(self, spare: dict[int, Array], number: int, memory: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._spare, self._number, self._memory = spare, number, memory
-        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (address(memory), False)}
+        # numpy does not read the names of element types that it lacks, such as <f1 of 8-bit floats.
+        typestr = dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}"
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": typestr, "data": (address(memory), False)}
 
     def __del__(self) -> None:
         self._spare[self._number] = self._memory

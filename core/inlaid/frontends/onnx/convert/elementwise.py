@@ -14,6 +14,7 @@ from inlaid.ops import activation, elementwise
 from inlaid.ops.activation import gelu, sigmoid
 from inlaid.ops.compose import cast_to, elu, scalar, softplus, tensor_of, widened
 from inlaid.ops.container import string_equal
+from inlaid.ops.conversion import greatest as greatest_finite
 from inlaid.ops.elementwise import (
     abs,
     add,
@@ -122,23 +123,29 @@ def _is_inf(node: Node) -> Expr:
 
 
 def _clip(node: Node) -> Expr:
-    """Convert Clip. Static bounds become attributes, other bounds operands. The lower bound applies before the upper one."""
-    x = node.input(0)
+    """Convert Clip. Static bounds become attributes, other bounds operands. The lower bound applies before the upper one. Omitted
+    bounds are the least and the greatest finite number of the element type, so that infinities become finite."""
+    x, element = node.input(0), node.dtype(0)
+    number = greatest_finite(element) if element.is_float else math.inf
+    limits = -number, number
     if node.opset < 11:
-        return clip(x, minimum=node.attrs.get("min", -math.inf), maximum=node.attrs.get("max", math.inf))
-    lower, upper = node.optional(1), node.optional(2)
-    least, greatest = (_bound(node, index, default) for index, default in ((1, -math.inf), (2, math.inf)))
+        return clip(x, minimum=node.attrs.get("min", limits[0]), maximum=node.attrs.get("max", limits[1]))
+    least, greatest = (_bound(node, index, limit) for index, limit in zip((1, 2), limits, strict=True))
     if least is not None and greatest is not None:
         return clip(x, minimum=least, maximum=greatest)
-    for bound, operator in ((lower, maximum), (upper, minimum)):
-        x = x if bound is None else operator(x, bound)
+    for index, (bound, operator, attribute) in enumerate(((least, maximum, "minimum"), (greatest, minimum, "maximum")), 1):
+        operand = node.optional(index)
+        if bound is not None:
+            x = clip(x, **{attribute: bound})
+        elif operand is not None:
+            x = operator(x, operand)
     return x
 
 
-def _bound(node: Node, index: int, default: float) -> float | None:
-    """Return a bound as a number, int for integer data. Returns `default` if it is omitted, None if it is data-dependent."""
+def _bound(node: Node, index: int, limit: float) -> float | None:
+    """Return a bound as a number, int for integer data. Returns `limit` if it is omitted, None if it is data-dependent."""
     if node.optional(index) is None:
-        return default
+        return limit
     value = node.static(index)
     if value is None or value.size != 1:
         return None

@@ -109,6 +109,9 @@ def _geometry(geometry: Window) -> str | None:
         return f"expected padding with 0, as LOAD pads, found {geometry.fill:g}"
     if padding > LARGEST_PAD:
         return f"expected padding of at most {LARGEST_PAD} on a side, found {padding}"
+    sides = zip(geometry.before, geometry.after, geometry.kernel, strict=True)
+    if any(max(before, after) >= extent for before, after, extent in sides):
+        return f"expected elements of the image in each window, since LOAD needs one, found a window {geometry.kernel} in padding"
     return None
 
 
