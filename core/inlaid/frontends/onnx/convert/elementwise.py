@@ -133,13 +133,14 @@ def _clip(node: Node) -> Expr:
     least, greatest = (_bound(node, index, limit) for index, limit in zip((1, 2), limits, strict=True))
     if least is not None and greatest is not None:
         return clip(x, minimum=least, maximum=greatest)
-    for index, (bound, operator, attribute) in enumerate(((least, maximum, "minimum"), (greatest, minimum, "maximum")), 1):
-        operand = node.optional(index)
-        if bound is not None:
-            x = clip(x, **{attribute: bound})
-        elif operand is not None:
-            x = operator(x, operand)
-    return x
+    lower, upper = node.optional(1), node.optional(2)
+    if least is not None:
+        x = clip(x, minimum=least)
+    elif lower is not None:
+        x = maximum(x, lower)
+    if greatest is not None:
+        return clip(x, maximum=greatest)
+    return x if upper is None else minimum(x, upper)
 
 
 def _bound(node: Node, index: int, limit: float) -> float | None:
