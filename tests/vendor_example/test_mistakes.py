@@ -254,7 +254,7 @@ def _environment(folder: Path, mistake: Mistake) -> dict[str, str]:
     facts = folder / "inlaid_acme-0.1.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: inlaid-acme\nVersion: 0.1\n")
-    (facts / "entry_points.txt").write_text("[inlaid.plugins]\nacme = inlaid_acme.plugin\n")
+    (facts / "entry_points.txt").write_text("[inlaid.plugins]\nacme = inlaid_acme.plugin\n\n[inlaid.runtimes]\nacme = inlaid_acme.runtime_plugin\n")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
 
 
