@@ -246,12 +246,17 @@ MISTAKES = {
 
 def _environment(folder: Path, mistake: Mistake) -> dict[str, str]:
     """Write the example with a mistake to a folder, as it would be installed there, and return an environment that finds it."""
-    shutil.copytree(EXAMPLE, folder / "inlaid_acme", ignore=shutil.ignore_patterns("__pycache__")) path = folder / "inlaid_acme" /
-    mistake.file source = path.read_text() assert source.count(mistake.before) == 1, "the mistake must be planted in exactly one
-    place" path.write_text(source.replace(mistake.before, mistake.after)) facts = folder / "inlaid_acme-0.1.dist-info" facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: inlaid-acme\nVersion: 0.1\n") (facts /
-    "entry_points.txt").write_text("[inlaid.plugins]\nacme = inlaid_acme.plugin\n\n[inlaid.runtimes]\nacme =
-    inlaid_acme.runtime_plugin\n") return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+    shutil.copytree(EXAMPLE, folder / "inlaid_acme", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "inlaid_acme" / mistake.file
+    source = path.read_text()
+    assert source.count(mistake.before) == 1, "the mistake must be planted in exactly one place"
+    path.write_text(source.replace(mistake.before, mistake.after))
+    facts = folder / "inlaid_acme-0.1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: inlaid-acme\nVersion: 0.1\n")
+    groups = {"inlaid.plugins": "inlaid_acme.plugin", "inlaid.runtimes": "inlaid_acme.runtime_plugin"}
+    (facts / "entry_points.txt").write_text("".join(f"[{group}]\nacme = {module}\n" for group, module in groups.items()))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
