@@ -50,7 +50,7 @@ TITLES: Mapping[str, str] = {
 PRELUDE = """\
 import inlaid
 from inlaid import ops
-from inlaid_runtime.types import OptionalType, SequenceType
+from inlaid.types import OptionalType, SequenceType
 """
 """What examples begin with."""
 _HIDDEN = ("span",)
