@@ -9,16 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from inlaid_runtime import plugins
 from inlaid_runtime.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid_runtime.plugins import hookspecs
 from inlaid_runtime.plugins.blame import blame
 from inlaid_runtime.plugins.discovery import DISABLED, Discovery, Found, PluginInfo, Problem, call, declared_kinds, expect
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
-from inlaid_runtime.plugins.runtime_module import RuntimeModule
 from inlaid_runtime.plugins.target import DeviceStatus, RuntimeSpec, Target, TargetKind, parse_options
 
 if TYPE_CHECKING:
     import pluggy
+
+    from inlaid_runtime.plugins.runtime_module import RuntimeModule
 
 Kind = TypeVar("Kind", bound=TargetKind)
 
@@ -145,7 +147,7 @@ class RuntimeRegistry(Registry[RuntimeSpec]):
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """Create the target's runtime module for device number `device`. Raises `PluginError` if the plugin has none."""
-        answer = self.ask_owner("inlaid_runtime", RuntimeModule, "inlaid_runtime.plugins", target=target, device=device)
+        answer = self.ask_owner("inlaid_runtime", plugins.RuntimeModule, "inlaid_runtime.plugins", target=target, device=device)
         return cast("RuntimeModule", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
