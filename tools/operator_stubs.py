@@ -11,13 +11,12 @@ from pathlib import Path
 from inlaid import ops
 from inlaid.graph.operator import Operator
 
-STUB = Path(__file__).parent / "core" / "inlaid" / "ops" / "__init__.pyi"
-HEAD = '''"""Written by operator_stubs.py: do not edit."""
+STUB = Path(__file__).parents[1] / "core" / "inlaid" / "ops" / "__init__.pyi"
+HEAD = '''"""Written by tools/operator_stubs.py: do not edit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from inlaid_runtime.arith import Dim
 from inlaid.graph.ir import Call, Operand
 from inlaid.graph.operator import Operator
 from inlaid.graph.span import Span
@@ -25,6 +24,7 @@ from inlaid.ops.notation import mean as mean
 from inlaid.ops.notation import split as split
 from inlaid.ops.notation import subscript as subscript
 from inlaid.ops.notation import sum as sum
+from inlaid_runtime.arith import Dim
 
 FAMILIES: tuple[tuple[Operator, ...], ...]
 OPERATORS: tuple[Operator, ...]
