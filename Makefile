@@ -15,7 +15,7 @@ DEVELOPING := $(VENV)/.developing
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py runtime/pyproject.toml core/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core runtime/src plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py line_counts.py operator_stubs.py
+PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py tools
 # Each worker starts with half of the tests and then steals from the other, since the tests of a file share expensive fixtures.
 WORKERS := -n 2 --dist worksteal
 # Folder of the int8 models of MLPerf Tiny.
@@ -77,10 +77,10 @@ check: lint contracts types ## run the static checks: lint, contracts, types
 lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and print lines per package
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
-	$(BIN)/python line_counts.py
+	$(BIN)/python tools/line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs
-	$(BIN)/python operator_stubs.py
+	$(BIN)/python tools/operator_stubs.py
 	$(BIN)/ruff check --fix $(PATHS)
 	$(BIN)/ruff format $(PATHS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -16,6 +16,11 @@ from inlaid_runtime.plugins.hookspecs import GROUP as RUNTIME_GROUP
 def both_halves(name: str, module: str, run_module: str | None = None) -> list[EntryPoint]:
     """The entry points of a plugin whose run module is its compile module, unless given."""
     return [EntryPoint(name, module, GROUP), EntryPoint(name, run_module or module, RUNTIME_GROUP)]
+
+
+def discover(points: Iterable[EntryPoint]) -> PluginRegistry:
+    """A registry of plugins whose run modules are their compile modules."""
+    return PluginRegistry.discover([half for point in points for half in both_halves(point.name, point.value)])
 
 
 def installed_halves(*names: str) -> list[EntryPoint]:

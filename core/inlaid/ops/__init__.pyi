@@ -1,4 +1,4 @@
-"""Written by operator_stubs.py: do not edit."""
+"""Written by tools/operator_stubs.py: do not edit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

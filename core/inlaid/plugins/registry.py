@@ -17,13 +17,13 @@ from inlaid import plugins
 from inlaid.plugins import hookspecs
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.target_spec import TargetSpec
-from inlaid_runtime.errors import InlaidError, PluginError
+from inlaid_runtime.errors import InlaidError, PluginError, TargetError
 from inlaid_runtime.plugins import hookspecs as runtime_hookspecs
 from inlaid_runtime.plugins.blame import blame
 from inlaid_runtime.plugins.discovery import CORE, NAME, Discovery, Found, Rejected, call, declared_kinds, expect, sequence
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
 from inlaid_runtime.plugins.hookspecs import GROUP as RUNTIME_GROUP
-from inlaid_runtime.plugins.registry import Registry, RuntimeRegistry
+from inlaid_runtime.plugins.registry import Registry, RuntimeRegistry, extras
 from inlaid_runtime.plugins.target import DeviceStatus, Target
 
 if TYPE_CHECKING:
@@ -224,6 +224,14 @@ class PluginRegistry(Registry[TargetSpec]):
 
     # --- routing ----------------------------------------------------------------------------------------------------------
 
+    def _unknown(self, kind: str) -> TargetError:
+        if kind not in self.runtimes.kinds() or any(problem.plugin == kind for problem in self.problems()):
+            return super()._unknown(kind)
+        return TargetError(
+            f"target {kind} runs packages here but cannot compile: the compile half of its plugin is not installed",
+            remedy=compile_half_remedy(kind),
+        )
+
     def _check_halves(self, target: Target) -> None:
         """Raise `PluginError` if the halves of a plugin have different options: they are of different versions."""
         options = self.runtimes.spec(target.kind).options
@@ -246,6 +254,11 @@ class PluginRegistry(Registry[TargetSpec]):
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
         for plugin in (owner, *others):
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
+
+
+def compile_half_remedy(kind: str) -> str:
+    """Return the command that installs the compile half of a target of which only the run half is installed."""
+    return f'pip install "inlaid[{kind}]"' if kind in extras() else f"install the compile half of the plugin that runs {kind}"
 
 
 @functools.cache

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from inlaid_runtime import plugins
 from inlaid_runtime.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid_runtime.plugins import hookspecs
 from inlaid_runtime.plugins.blame import blame
 from inlaid_runtime.plugins.discovery import DISABLED, Discovery, Found, PluginInfo, Problem, call, declared_kinds, expect
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
-from inlaid_runtime.plugins.runtime_module import RuntimeModule
 from inlaid_runtime.plugins.target import DeviceStatus, RuntimeSpec, Target, TargetKind, parse_options
 
 if TYPE_CHECKING:
     import pluggy
+
+    from inlaid_runtime.plugins.runtime_module import RuntimeModule
 
 Kind = TypeVar("Kind", bound=TargetKind)
 
@@ -107,18 +109,18 @@ class Registry(Generic[Kind]):
     def _unknown(self, kind: str) -> TargetError:
         facts = [f"installed: {', '.join(self.kinds()) or 'none'}"]
         facts += [f"unusable: {problem.plugin} ({problem.stage}: {problem.message})" for problem in self.problems()]
-        extras = sorted(_extras() - set(self._specs))
+        others = sorted(extras() - set(self._specs))
         broken = {problem.plugin: problem for problem in self.problems()}
         if kind in broken and broken[kind].stage == "disabled":
             hint = f"unset {DISABLED}, or remove {kind} from it"
-        elif kind in extras:
+        elif kind in others:
             hint = (
                 f'pip install "inlaid[{kind}]"'
                 if kind not in broken
                 else f'repair it or reinstall it: pip install "inlaid[{kind}]"'
             )
-        elif extras:
-            hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extras)
+        elif others:
+            hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in others)
         else:
             hint = 'to install reference: pip install inlaid; other targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
         return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
@@ -145,7 +147,7 @@ class RuntimeRegistry(Registry[RuntimeSpec]):
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """Create the target's runtime module for device number `device`. Raises `PluginError` if the plugin has none."""
-        answer = self.ask_owner("inlaid_runtime", RuntimeModule, "inlaid_runtime.plugins", target=target, device=device)
+        answer = self.ask_owner("inlaid_runtime", plugins.RuntimeModule, "inlaid_runtime.plugins", target=target, device=device)
         return cast("RuntimeModule", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
@@ -177,7 +179,7 @@ def _declared_runtimes(manager: pluggy.PluginManager, plugin: str) -> tuple[Runt
         return tuple(RuntimeSpec(spec.kind, spec.options) for spec in compiled())
 
 
-def _extras() -> set[str]:
+def extras() -> set[str]:
     """Return the extras of the installed compiler that install a target."""
     import importlib.metadata
 

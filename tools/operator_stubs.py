@@ -11,8 +11,8 @@ from pathlib import Path
 from inlaid import ops
 from inlaid.graph.operator import Operator
 
-STUB = Path(__file__).parent / "core" / "inlaid" / "ops" / "__init__.pyi"
-HEAD = '''"""Written by operator_stubs.py: do not edit."""
+STUB = Path(__file__).parents[1] / "core" / "inlaid" / "ops" / "__init__.pyi"
+HEAD = '''"""Written by tools/operator_stubs.py: do not edit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
-from inlaid import runtime
+from inlaid import package_cache
 from inlaid.api import Compiled, compile_file
 from inlaid.package_cache import Kept, recipe
 from inlaid.plugins.registry import PluginRegistry, default_registry
@@ -186,14 +186,14 @@ def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
 
 
 def test_a_package_that_another_process_takes_away_stays_usable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = runtime.compiled.keep
+    kept = package_cache.keep
 
     def keep_and_lose(*arguments: Any) -> Kept | None:
         found = kept(*arguments)
         caches().packages.clear()
         return found
 
-    monkeypatch.setattr(runtime.compiled, "keep", keep_and_lose)
+    monkeypatch.setattr(package_cache, "keep", keep_and_lose)
     found, known = compiled(folder / "model.onnx")
     assert not known and found.file is not None and not found.file.exists()
     np.testing.assert_array_equal(product(found), X @ WEIGHTS)
@@ -229,7 +229,7 @@ def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
         PLUGIN_API_VERSION = 3
 
     class Entry:
-        name, value, dist = "made_up", "made_up", None
+        name, value, group, dist = "made_up", "made_up", "inlaid.plugins", None
 
         def load(self) -> object:
             return Plugin()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 
 
 def lines_of(folder: Path) -> int:
@@ -13,10 +13,16 @@ def lines_of(folder: Path) -> int:
 
 def main() -> None:
     """Print all packages."""
-    packages = {folder.name: folder for folder in sorted((ROOT / "core" / "inlaid").iterdir()) if (folder / "__init__.py").exists()}
+    roots = (ROOT / "runtime" / "src" / "inlaid_runtime", ROOT / "core" / "inlaid")
+    packages = {
+        f"{root.name}.{folder.name}": folder
+        for root in roots
+        for folder in sorted(root.iterdir())
+        if (folder / "__init__.py").exists()
+    }
     packages |= {f"plugins/{folder.name}": folder / "src" for folder in sorted((ROOT / "plugins").iterdir()) if folder.is_dir()}
     for name, folder in packages.items():
-        print(f"{name:<24} {lines_of(folder):>6}")
+        print(f"{name:<28} {lines_of(folder):>6}")
 
 
 if __name__ == "__main__":
