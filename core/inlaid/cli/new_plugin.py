@@ -21,9 +21,10 @@ from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BANNED = (
     "api", "cli", "conformance", "driver", "frontends", "onnx_backend", "partitioning", "quantization", "reference",
-    "runtime.executor", "runtime.layout", "settings",
+    "settings",
 )  # fmt: skip
-"""Modules of Inlaid that plugins must not import."""
+"""Modules of the compiler that plugins must not import."""
+_BANNED_OF_RUNTIME = ("inlaid_runtime.execution.executor", "inlaid_runtime.execution.layout")
 _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64", "bool"'}
 
 
@@ -90,7 +91,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
         "level": level.value,
         "dtypes": _DTYPES[level],
         "memory": memory,
-        "banned": [f"inlaid.{module}" for module in _BANNED],
+        "banned": [*(f"inlaid.{module}" for module in _BANNED), *_BANNED_OF_RUNTIME],
         "api_version": PLUGIN_API_VERSION,
         "release": f"{major}.{minor}",
         "next_release": f"{major}.{int(minor) + 1}",

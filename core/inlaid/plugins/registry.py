@@ -233,7 +233,14 @@ class PluginRegistry(Registry[TargetSpec]):
         )
 
     def _check_halves(self, target: Target) -> None:
-        """Raise `PluginError` if the halves of a plugin have different options: they are of different versions."""
+        """Raise `PluginError` if a target has no run module, or the halves of a plugin have different options: they are of
+        different versions."""
+        if target.kind not in self.runtimes.kinds() and not self.runtimes.problems():
+            raise PluginError(
+                f"target {target.kind} compiles here but cannot run: no run module declares it",
+                plugin=self.owner(target.kind),
+                remedy=f"name a run module in the entry-point group {RUNTIME_GROUP}, and install the plugin again",
+            )
         options = self.runtimes.spec(target.kind).options
         if type(target.options) is not options:
             ours = type(target.options)

@@ -10,6 +10,42 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from shlex import quote
 
+__all__ = [
+    "EXPLAIN",
+    "REPORT",
+    "CheckFailed",
+    "CompileError",
+    "DefaultTargetWarning",
+    "DeviceLost",
+    "DonationWarning",
+    "ExpressionError",
+    "FallbackWarning",
+    "InlaidError",
+    "InlaidWarning",
+    "InputError",
+    "InternalError",
+    "KernelFault",
+    "LockWarning",
+    "ModelImportError",
+    "OutOfMemory",
+    "OutputError",
+    "PackageError",
+    "ParseError",
+    "PlacementWarning",
+    "PluginError",
+    "Remedy",
+    "ScheduleError",
+    "ScheduleWarning",
+    "TargetError",
+    "TrainingWarning",
+    "TypeInferenceError",
+    "Unsupported",
+    "VerifyError",
+    "dims_setting",
+    "setting",
+    "suggestion",
+]
+
 
 @dataclass(frozen=True)
 class Remedy:

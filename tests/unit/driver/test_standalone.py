@@ -47,7 +47,7 @@ def lone(monkeypatch):
 
         plugin = types.ModuleType("inlaid_lone")
         hooks = {"inlaid_targets": inlaid_targets, "inlaid_op_rules": inlaid_op_rules, "inlaid_codegen": inlaid_codegen}
-        vars(plugin).update(PLUGIN_API_VERSION=2, **hooks)
+        vars(plugin).update(PLUGIN_API_VERSION=3, **hooks)
         monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
         own = installed_halves("reference")
         return PluginRegistry.discover([*own, *both_halves("lone", plugin.__name__)])

@@ -123,7 +123,8 @@ def _check_capabilities(found: Capabilities) -> None:
 
 def probes(tested: TargetUnderTest) -> None:
     """Check that `inlaid_probe` does not raise, and gives a reason if the device is not available."""
-    status = tested.registry.runtimes.ask(tested.plugin, "inlaid_probe", target=tested.target)
+    runtimes = tested.registry.runtimes
+    status = runtimes.ask(runtimes.owner(tested.target.kind), "inlaid_probe", target=tested.target)
     if status is not None and not isinstance(status, DeviceStatus):
         raise Failed(f"inlaid_probe must return a DeviceStatus, got {type(status).__name__}")
     if status is not None and not status.available and not status.detail:
