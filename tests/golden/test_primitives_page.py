@@ -27,8 +27,8 @@ What each primitive of `inlaid.Schedule` does: its own description, and a progra
 [schedules.md](schedules.md) says how a schedule is made and built. The tests make this page and run its programs:
 `pytest tests/golden --update-golden` writes it anew.
 
-A primitive that cannot be applied raises `inlaid.errors.ScheduleError`, prints the program with the place marked, and
-leaves the schedule as it was.
+A primitive that cannot be applied raises `inlaid.errors.ScheduleError`, prints the program with the place marked, and leaves the
+schedule as it was.
 
 ## The programs
 

@@ -1,7 +1,8 @@
 """Hooks of the compile half of a plugin. The run half has its own, `inlaid_runtime.plugins.hookspecs`.
 
-A compile module imports only the standard library, `inlaid.plugins` and types of the runtime; hooks import the vendor libraries that
-they need. Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not use.
+A compile module imports only the standard library, `inlaid.plugins` and types of the runtime; hooks import the vendor libraries
+that they need. Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not
+use.
 """
 
 from __future__ import annotations
