@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from inlaid.plugins.registry import PluginRegistry
     from inlaid_runtime.artifact import TensorSpec
 
-COMPILER = "inlaid"
-"""Package that a process must not import if it only runs models. Its own modules of the suite are loaded already."""
+COMPILER, CONTRACT = "inlaid", "inlaid.plugins"
+"""Package that a process must not import if it only runs models, but for the contract, which a module of both halves imports."""
 
 Request = Mapping[str, Any]
 
@@ -153,7 +153,7 @@ class _NoCompiler(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         """Raise `ImportError` for modules of the compiler."""
-        if fullname.partition(".")[0] == COMPILER:
+        if fullname.startswith(f"{COMPILER}.") and not f"{fullname}.".startswith(f"{CONTRACT}."):
             raise ImportError(f"{fullname} belongs to the compiler, which running a package must not need")
 
 
