@@ -39,6 +39,8 @@ def under_test(
     sys.modules[module.__name__] = module
     try:
         points = [*both_halves("acme", module.__name__), *REFERENCE]
-        return TargetUnderTest("acme", PluginRegistry.discover(points))
+        registry = PluginRegistry.discover(points)
+        assert not registry.runtimes.problems()
+        return TargetUnderTest("acme", registry)
     finally:
         del sys.modules[module.__name__]
