@@ -102,7 +102,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
         ".gitignore": "both/gitignore",
         ".github/workflows/test.yml": "both/ci.yml",
         f"src/{package}/__init__.py": "both/init.py",
-        **{f"src/{package}/{part}.py": f"both/{part}.py" for part in ("plugin", "runtime_plugin", "options")},
+        **{f"src/{package}/{part}.py": f"both/{part}.py" for part in ("plugin", "runtime_plugin")},
         **{f"src/{package}/{part}.py": f"{level.value}/{part}.py" for part in ("rules", "codegen", "runtime")},
         **({f"src/{package}/runtime.py": "region/device_runtime.py"} if memory == "device" else {}),
         f"tests/test_{name}.py": "both/test.py",
