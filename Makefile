@@ -13,9 +13,9 @@ INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 # Names of this repository's plugins.
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard runtime/*.*) $(wildcard plugins/*/pyproject.toml)
-SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py line_counts.py operator_stubs.py
+METADATA := pyproject.toml hatch_build.py build_backend.py runtime/pyproject.toml core/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+SOURCES := $(shell find core runtime/src plugins/*/src -type f -not -name '*.pyc')
+PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py tools
 # Each worker starts with half of the tests and then steals from the other, since the tests of a file share expensive fixtures.
 WORKERS := -n 2 --dist worksteal
 # Folder of the int8 models of MLPerf Tiny.
@@ -38,17 +38,15 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Inlaid needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip considers an installed folder up to date even if it has changed, and a copy of the runtime would shadow the sources of an
-# editable installation.
+# pip considers an installed folder up to date even if it has changed.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
-	@$(PIP) uninstall --yes inlaid inlaid-runtime $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
+	@$(PIP) uninstall --yes inlaid inlaid-core inlaid-runtime $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
 	$(PIP) install ".[x86]"
 	@touch $@
 
 $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 	$(PIP) install -r requirements-dev.txt
-	@$(PIP) uninstall --yes inlaid-runtime 2>/dev/null
-	$(PIP) install -e . $(addprefix -e plugins/,$(PLUGINS))
+	$(PIP) install -e runtime -e core $(addprefix -e plugins/,$(PLUGINS)) -e .
 	@touch $@
 
 demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile a trained network for this CPU and classify handwritten digits
@@ -79,10 +77,10 @@ check: lint contracts types ## run the static checks: lint, contracts, types
 lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and print lines per package
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
-	$(BIN)/python line_counts.py
+	$(BIN)/python tools/line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs
-	$(BIN)/python operator_stubs.py
+	$(BIN)/python tools/operator_stubs.py
 	$(BIN)/ruff check --fix $(PATHS)
 	$(BIN)/ruff format $(PATHS)
 

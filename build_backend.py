@@ -1,9 +1,7 @@
 """PEP 517 build backend: hatchling, with dependencies that depend on the kind of build.
 
-For an installation from a checkout, dependencies name the folders of the runtime and the plugins in the checkout. For a
-distribution to publish, dependencies name versions: in source distributions, and in wheels whose metadata the front end did not
-request beforehand. An editable installation does not depend on the runtime: a copy of `inlaid` in site-packages would shadow the
-sources.
+For an installation from a checkout, dependencies name folders of the checkout. For a distribution to publish, dependencies name
+versions: in source distributions, and in wheels whose metadata the front end did not request beforehand.
 """
 
 from __future__ import annotations

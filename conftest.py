@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from inlaid.cache import SWITCH
+from inlaid_runtime.cache import SWITCH
 
 # No test asserts a speed: on a busy machine examples take longer than Hypothesis allows by default. Properties are tested with the
 # same examples each time, so that a checkout which has passed passes again; `--hypothesis-profile=random` draws other ones.

@@ -1,9 +1,8 @@
 """Defines the dependencies and the extras of `inlaid`: one extra per plugin folder, and `conformance`, `cost` and `tflite`.
 
-In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs from the checkout. In
-source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes the
-modules of the runtime, so it has the dependencies of the runtime instead.
-"""
+In a checkout, dependencies and extras point to folders, so that pip installs from the checkout. In source distributions and in
+wheels for an index (see `build_backend.py`), they name versions. In an editable installation, only extras point to folders: pip
+refuses a part that is given as an editable folder and required as a folder."""
 
 from __future__ import annotations
 
@@ -14,6 +13,9 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+PARTS = {"inlaid-runtime": "runtime", "inlaid-core": "core"}
+"""Folders of the distributions that every installation has."""
+
 
 class CustomMetadataHook(MetadataHookInterface):
     """Fills in `dependencies` and `optional-dependencies`."""
@@ -23,15 +25,11 @@ class CustomMetadataHook(MetadataHookInterface):
         version = metadata["version"]
         major, minor, _ = version.split(".")
         versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins and core share their version
-        released = os.environ.get("INLAID_RELEASE") == "1"
-        runtime = Path(self.root, "runtime")
-        if released:
-            needed = [f"inlaid-runtime=={version}"]
-        elif os.environ.get("INLAID_EDITABLE") == "1":
-            needed = _project(runtime)["dependencies"]
-        else:
-            needed = [f"inlaid-runtime @ {runtime.as_uri()}"]
-        metadata["dependencies"] = [*needed, *self.config["dependencies"]]
+        released, editable = (os.environ.get(f"INLAID_{name}") == "1" for name in ("RELEASE", "EDITABLE"))
+        metadata["dependencies"] = [
+            f"{name}=={version}" if released or editable else f"{name} @ {Path(self.root, folder).as_uri()}"
+            for name, folder in PARTS.items()
+        ]
         extras: dict[str, list[str]] = {}
         for folder in sorted(file.parent for file in Path(self.root, "plugins").glob("*/pyproject.toml")):
             name = _project(folder)["name"]

@@ -25,7 +25,7 @@ from onnx import numpy_helper
 
 import page
 from inlaid.cli.comparison import PEERS, Comparison, Result, compare_engines
-from inlaid.errors import InlaidError
+from inlaid_runtime.errors import InlaidError
 from machine import Limits, limits, processor, versions
 from page import PRECISIONS, Measurement
 from zoo import FLOAT, INT8, MODELS, cache_folder, feeds, path_of

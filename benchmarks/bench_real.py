@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 
 from inlaid.cli.comparison import Comparison, compare_engines
-from inlaid.errors import InlaidError
+from inlaid_runtime.errors import InlaidError
 from machine import processor, versions
 from real import corpus
 from real.check import SEED, Outcome, check, isolated

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inlaid.api import compile_file
-from inlaid.artifact import Artifact
-from inlaid.runtime.launch_code import all_steps, decode_launches
 from inlaid_cuda.capabilities import capabilities
 from inlaid_cuda.cubin import Resources, resources
 from inlaid_cuda.images import Images
 from inlaid_cuda.options import FORMAT, CudaOptions
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.execution.launch_code import all_steps, decode_launches
 from zoo import FLOAT, path_of
 
 SHARE = 0.95

@@ -14,11 +14,11 @@ import os
 import statistics
 import time
 
-from inlaid.runtime.mapped import map_image
+from inlaid_runtime.execution.mapped import map_image
 from inlaid_x86.linking import link_image
 from inlaid_x86.machine import compile_text
-from inlaid_x86.options import MACHINE
-from inlaid_x86.pool import pool
+from inlaid_x86_runtime.options import MACHINE
+from inlaid_x86_runtime.pool import pool
 
 BODY = "define i32 @nothing(ptr %closure, i64 %begin, i64 %end) {\n  ret i32 0\n}\n"
 RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)

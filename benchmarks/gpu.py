@@ -42,9 +42,9 @@ from gpu_page import GROUPS, SUITE, Row
 from inlaid import ops
 from inlaid.cli.comparison import UNFUSED, Result
 from inlaid.conformance.case import LEVELS
-from inlaid.errors import InlaidError
 from inlaid.graph.ir import Expr
 from inlaid_cuda.driver import DeviceFacts
+from inlaid_runtime.errors import InlaidError
 from machine import versions
 from zoo import cache_folder, path_of, written
 from zoo.half import half

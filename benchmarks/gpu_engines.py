@@ -17,16 +17,16 @@ import numpy as np
 
 import inlaid
 from gpu_cases import Array, Case
-from inlaid.artifact.plan import Invoke, Move
 from inlaid.cli.comparison import OWN, Missing, Timing
 from inlaid.cli.engines import PACKAGES
-from inlaid.errors import CompileError
 from inlaid.graph.ir import Function
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
-from inlaid.runtime.invoked import region_workspace
 from inlaid_cuda.device import CudaDevice, devices_of
 from inlaid_cuda.queues import Queue
+from inlaid_runtime.artifact.plan import Invoke, Move
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.device_memory import DeviceArray, DeviceMemory
+from inlaid_runtime.execution.invoked import region_workspace
 from page import difference
 
 TORCH, COMPILED, TRITON, COPY = "torch", "torch.compile", "triton", "device copy"

@@ -30,7 +30,7 @@ LIMIT = 5_000_000
 OURS = """
 import sys
 import numpy as np
-from inlaid.runtime import load
+from inlaid_runtime import load
 model = load(sys.argv[1])
 model.run({spec.name: np.zeros(spec.shape, spec.dtype.numpy) for spec in model.inputs})
 """

@@ -20,8 +20,8 @@ import numpy as np
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
-from inlaid.runtime import load
-from inlaid.types import TensorType
+from inlaid_runtime import load
+from inlaid_runtime.types import TensorType
 
 STEPS = 10
 KIB_A_LOAD = 0.05

@@ -15,13 +15,14 @@ from pathlib import Path
 import onnx
 
 import inlaid
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.driver import cut
 from inlaid.driver.context import DriverContext
-from inlaid.memory import aligned
 from inlaid.plugins import Level, Region
 from inlaid.plugins.registry import default_registry
 from inlaid.tensor.region import RegionProgram
+from inlaid_runtime import arith
+from inlaid_runtime.memory import aligned
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 LIMIT = 1.05

@@ -36,13 +36,13 @@ import onnx
 
 import inlaid
 from inlaid import ops, te
-from inlaid.arith import Dim, SizeVar
-from inlaid.errors import InlaidError, TargetError
 from inlaid.graph import ir
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime import load
-from inlaid.runtime.heap import release_free_memory
-from inlaid.types import TensorType
+from inlaid_runtime import load
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import InlaidError, TargetError
+from inlaid_runtime.execution.heap import release_free_memory
+from inlaid_runtime.types import TensorType
 from loads import make
 from zoo import path_of
 

@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.artifact import Artifact, KernelInfo, Signature, TensorSpec
 from inlaid.plugins import DeviceTensor
-from inlaid.runtime.launch_code import encode_launches
-from inlaid.runtime.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Size, Step
-from inlaid.types import dtype
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION
 from inlaid_opencl.runtime import OpenCLRuntime
+from inlaid_runtime.artifact import Artifact, KernelInfo, Signature, TensorSpec
+from inlaid_runtime.execution.launch_code import encode_launches
+from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Size, Step
+from inlaid_runtime.types import dtype
 
 SOURCE = "__kernel void k(__global uchar *a, long p, __global uchar *b, long q, __global uchar *c, long r, long n) {}"
 

@@ -23,7 +23,7 @@ DEFAULT = ("resnet50", "vgg19", "bert_base")
 RUN = """
 import sys
 import numpy as np
-from inlaid.runtime.executable import load
+from inlaid_runtime.execution.executable import load
 model = load(sys.argv[1])
 sizes = lambda spec: [dim if isinstance(dim, int) else 1 for dim in spec.shape]
 model.run({spec.name: np.zeros(sizes(spec), spec.dtype.numpy) for spec in model.inputs})

@@ -47,15 +47,15 @@ import numpy as np
 import inlaid
 import resnet18
 from inlaid import ops
-from inlaid.artifact import Artifact
-from inlaid.cache import MemoryStore
 from inlaid.driver import build_package, cut
 from inlaid.driver.context import DriverContext
 from inlaid.driver.prepare import FALLBACK
-from inlaid.errors import InlaidError, InlaidWarning, Unsupported
 from inlaid.plugins import Region
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime.package import Package, encode_package
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.errors import InlaidError, InlaidWarning, Unsupported
+from inlaid_runtime.execution.package import Package, encode_package
 from zoo import INT8, MODELS, cache_folder, path_of
 
 TARGETS = ("x86:threads=1,cpu=x86-64-v3", "x86:threads=2,cpu=cascadelake", "microcontroller:cpu=cortex-m4")
@@ -222,7 +222,7 @@ def _code(artifact: Artifact) -> str:
 
 
 def _launches(code: bytes) -> str:
-    """Return the launches, kernel parameters and source of a region for devices (see `inlaid.runtime.launch_code`)."""
+    """Return the launches, kernel parameters and source of a region for devices (see `inlaid_runtime.execution.launch_code`)."""
     parts = []
     for _ in range(2):
         end = 8 + int.from_bytes(code[:8], "little")
@@ -233,7 +233,7 @@ def _launches(code: bytes) -> str:
 
 def _stream(code: bytes) -> str:
     """Return the DRAM map, instructions and micro-ops of a region for VTA."""
-    from inlaid.runtime.codec import encode
+    from inlaid_runtime.execution.codec import encode
     from inlaid_vta_fpga.image import Image
     from inlaid_vta_fpga.isa.assembler import Program, print_program
     from inlaid_vta_fpga.isa.encoding import Encoding

@@ -7,7 +7,7 @@ import numpy as np
 import inlaid
 from inlaid import ops
 from inlaid.graph.ir import Expr, Module, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 STAGES = (64, 128, 256, 512)
 """Channels of the four stages, of two residual blocks each."""

@@ -26,11 +26,11 @@ import onnx
 import inlaid
 from inlaid.driver import FALLBACK, candidates_for
 from inlaid.driver.prepare import prepare
-from inlaid.errors import InlaidError
 from inlaid.graph.ir import Call, Module, post_order
 from inlaid.partitioning import partition, verify_partition
 from inlaid.passes.manager import Timing
 from inlaid.plugins.registry import default_registry
+from inlaid_runtime.errors import InlaidError
 from size_models import FAMILIES
 from size_scaling import report
 from zoo.net import Net

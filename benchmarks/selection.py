@@ -26,7 +26,7 @@ from inlaid import ops
 from inlaid.driver.region import schedules_of_region
 from inlaid.graph.ir import Call, post_order
 from inlaid.passes.manager import Instrument, Pass
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 from recorded import TINY_SUFFIX, load, regions
 from zoo import MODELS
 

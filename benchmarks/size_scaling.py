@@ -113,7 +113,7 @@ def _compile(family: str, count: str, target: str, folder: str) -> None:
 
 def _run(folder: str) -> None:
     """Load the package and run it with all inputs."""
-    from inlaid.runtime import load
+    from inlaid_runtime import load
 
     model = load(Path(folder, "model.inlaid"))
     for path in sorted(Path(folder).glob("inputs*.npz")):

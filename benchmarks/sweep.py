@@ -29,7 +29,7 @@ import page
 from inlaid import ops
 from inlaid.cli.comparison import OWN, Missing, Result, Timing
 from inlaid.cli.engines import time_runs
-from inlaid.errors import InlaidError
+from inlaid_runtime.errors import InlaidError
 from machine import limits, processor, versions
 from page import Measurement
 from sweep_cases import CASES, SMALL, UNCOVERED, Case

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 Array = np.ndarray[Any, Any]
 Dim = int | str

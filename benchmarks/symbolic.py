@@ -30,7 +30,7 @@ import symbolic_page as page
 from inlaid.cli import engines
 from inlaid.cli.comparison import PEERS, time_in_turns
 from inlaid.cli.engines import Job
-from inlaid.errors import InlaidError
+from inlaid_runtime.errors import InlaidError
 from machine import processor, versions
 from symbolic_page import STATIC, SYMBOLIC, At, Row
 from zoo import FLOAT, INT8, MODELS, cache_folder, written

@@ -17,9 +17,9 @@ import numpy as np
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
 from inlaid.graph import ir
-from inlaid.types import TensorType
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 LIMIT = 1.1
 WIDTH, HEADS, INNER = 256, 4, 1024

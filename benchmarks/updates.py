@@ -16,9 +16,9 @@ import numpy as np
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph import ir
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 WIDTH = 1024
 ROUNDS = 1000

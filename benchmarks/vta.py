@@ -21,10 +21,10 @@ import numpy as np
 
 import inlaid
 import resnet18
-from inlaid.artifact import Signature
 from inlaid.lowering.steps import StepProgram
 from inlaid.tensor.region import RegionBuffer
-from inlaid.types import dtype
+from inlaid_runtime.artifact import Signature
+from inlaid_runtime.types import dtype
 from inlaid_vta_fpga.compiler.legalise import AluStage, Layer, ProductStage, bias_blocks, pack_weights
 from inlaid_vta_fpga.compiler.region import compile_layers
 from inlaid_vta_fpga.image import Image

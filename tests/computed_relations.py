@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.driver.compile import compile_module
-from inlaid.errors import InputError
 from inlaid.graph import ir
 from inlaid.graph.ir import Expr, Module, Var, var
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]

@@ -119,10 +119,9 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
 def dependencies(common_folder: Path) -> Path:
     """A folder of packages, fetched once in a test run: what Inlaid and its plugins depend on, and what builds and checks them."""
     folder = common_folder / "dependencies"
-    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
-    files = (ROOT / "runtime" / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"))
-    others = [tomllib.loads(file.read_text())["project"]["dependencies"] for file in files]
-    needed = {need for needs in (core, *others) for need in needs if not need.startswith("inlaid")}
+    files = [ROOT / name / "pyproject.toml" for name in ("runtime", "core")] + [*ROOT.glob("plugins/*/pyproject.toml")]
+    lists = (tomllib.loads(file.read_text())["project"]["dependencies"] for file in files)
+    needed = {need for needs in lists for need in needs if not need.startswith("inlaid")}
     with (common_folder / "dependencies.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from inlaid.runtime import package as package_module
+from inlaid_runtime.execution import package as package_module
 
 Json = Any
 _LENGTH = struct.Struct("<Q")

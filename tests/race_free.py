@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.races import check_races
+from inlaid_runtime.errors import ScheduleError
 
 DOUBT = "cannot prove"
 """What the verifier says of indices that it cannot compare."""

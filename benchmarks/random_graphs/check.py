@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from inlaid.errors import InlaidError, InputError, InternalError, KernelFault, OutOfMemory, ScheduleError, VerifyError
-from inlaid.runtime.executable import Executable
+from inlaid_runtime.errors import InlaidError, InputError, InternalError, KernelFault, OutOfMemory, ScheduleError, VerifyError
+from inlaid_runtime.execution.executable import Executable
 
 from .numerics import Expected, compare
 
@@ -211,7 +211,7 @@ def from_bytes(executable: Executable) -> Executable:
     import tempfile
     from pathlib import Path
 
-    from inlaid.runtime import load
+    from inlaid_runtime import load
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.inlaid"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim
 from inlaid.graph import ir
-from inlaid.types import FunctionType, TensorType, TupleType, Type
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type
 
 COUNT = TensorType((), "int64")
 F32 = "float32"

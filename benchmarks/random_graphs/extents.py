@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 RUNS = 3
 """Number of runs of a model, each with other sizes."""

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim, SizeVar
+from inlaid import ops
 from inlaid.conformance.corpus import COMMON, CORPUS, Choices, Entry, Example, Unfit
 from inlaid.conformance.values import Array, Mix
 from inlaid.driver.compile import compile_module
-from inlaid.errors import InlaidError, TypeInferenceError
 from inlaid.graph import ir
 from inlaid.graph.attrs import attr_vars, sizes_in
 from inlaid.graph.interp import evaluate
@@ -33,8 +31,11 @@ from inlaid.graph.transform import map_functions
 from inlaid.graph.verify import verify
 from inlaid.ops.plan import fail_attrs
 from inlaid.passes.name_sizes import substitute_sizes
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType, TupleType, Type, from_numpy, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import InlaidError, TypeInferenceError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy, type_vars
 
 from .control import F32, Generator, carried, dtype_of, moved, scalar, shape_of
 from .extents import RUNS, Extent, Sizes, dim_of

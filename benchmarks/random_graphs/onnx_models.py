@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 import inlaid
 from inlaid.graph import ir
-from inlaid.runtime.executable import Executable
+from inlaid_runtime.execution.executable import Executable
 
 from .extents import RUNS
 from .modules import LARGE, LEAST, MOST_ELEMENTS, OTHERS, SMALL, STATIC

@@ -14,7 +14,7 @@ import inlaid
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
-from inlaid.types import TensorType, dtype
+from inlaid_runtime.types import TensorType, dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.scopes import analyse
 from inlaid.graph.transform import transform
-from inlaid.types import TensorType, type_vars
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import TensorType, type_vars
 
 from . import processes
 from .check import Case, Outcome, Variant, check

@@ -102,7 +102,7 @@ def in_qdq(model: onnx.ModelProto) -> bool:
 def check(model: Model, target: str, seed: int = SEED) -> Outcome:
     """Compile a model and run it at all of its sizes."""
     import inlaid
-    from inlaid.errors import InlaidError
+    from inlaid_runtime.errors import InlaidError
     from real.model import Draw
 
     try:

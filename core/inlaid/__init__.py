@@ -6,8 +6,8 @@
     executable = inlaid.compile(module, targets=["x86"])
     outputs = executable.run({"input": array})
 
-All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only `inlaid.runtime.load` and
-the distribution `inlaid-runtime`. Without the distribution `inlaid`, functions of the compiler raise `CompilerMissing`.
+All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only the distribution
+`inlaid-runtime`, with `inlaid_runtime.load`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from inlaid.api import load as load
     from inlaid.api import partition as partition
     from inlaid.api import quantize as quantize
-    from inlaid.arith import SizeVar as SizeVar
-    from inlaid.errors import InlaidError as InlaidError
-    from inlaid.errors import LockWarning as LockWarning
     from inlaid.graph import conditions as conditions
     from inlaid.graph.ir import Module as Module
     from inlaid.graph.ir import call as call
@@ -53,14 +50,17 @@ if TYPE_CHECKING:
     from inlaid.quantization.quantize import QuantizedModule as QuantizedModule
     from inlaid.quantization.report import QuantizationReport as QuantizationReport
     from inlaid.quantization.settings import Quantization as Quantization
-    from inlaid.runtime.executable import Executable as Executable
     from inlaid.tensor import te as te
     from inlaid.tensor.primitives import AnnotationKey as AnnotationKey
     from inlaid.tensor.primitives import TensorIntrin as TensorIntrin
     from inlaid.tensor.schedule import Schedule as Schedule
-    from inlaid.types import FunctionType as FunctionType
-    from inlaid.types import TensorType as TensorType
-    from inlaid.types import TupleType as TupleType
+    from inlaid_runtime.arith import SizeVar as SizeVar
+    from inlaid_runtime.errors import InlaidError as InlaidError
+    from inlaid_runtime.errors import LockWarning as LockWarning
+    from inlaid_runtime.execution.executable import Executable as Executable
+    from inlaid_runtime.types import FunctionType as FunctionType
+    from inlaid_runtime.types import TensorType as TensorType
+    from inlaid_runtime.types import TupleType as TupleType
 
 __version__ = "0.1.0"
 
@@ -68,9 +68,9 @@ _HOMES = {
     **dict.fromkeys(
         ("build", "capabilities", "compile", "estimate", "interpret", "intrinsics", "load", "partition", "quantize"), "inlaid.api"
     ),
-    "SizeVar": "inlaid.arith",
-    "InlaidError": "inlaid.errors",
-    "LockWarning": "inlaid.errors",
+    "SizeVar": "inlaid_runtime.arith",
+    "InlaidError": "inlaid_runtime.errors",
+    "LockWarning": "inlaid_runtime.errors",
     **dict.fromkeys(
         ("Module", "call", "constant", "function", "global_var", "if_", "let", "loop", "tuple_", "tuple_item", "var"),
         "inlaid.graph.ir",
@@ -79,11 +79,11 @@ _HOMES = {
     "QuantizedModule": "inlaid.quantization.quantize",
     "QuantizationReport": "inlaid.quantization.report",
     "Quantization": "inlaid.quantization.settings",
-    "Executable": "inlaid.runtime.executable",
+    "Executable": "inlaid_runtime.execution.executable",
     "AnnotationKey": "inlaid.tensor.primitives",
     "TensorIntrin": "inlaid.tensor.primitives",
     "Schedule": "inlaid.tensor.schedule",
-    **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlaid.types"),
+    **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlaid_runtime.types"),
 }
 _PACKAGES = ("onnx_backend", "ops", "runtime")
 _MODULES = {"conditions": "inlaid.graph.conditions", "te": "inlaid.tensor.te"}
@@ -91,30 +91,15 @@ _MODULES = {"conditions": "inlaid.graph.conditions", "te": "inlaid.tensor.te"}
 __all__ = ["__version__", *_HOMES, *_PACKAGES, *_MODULES]
 
 
-def import_part(name: str) -> Any:
-    """Import a module of Inlaid. Raises `CompilerMissing` for a module of the compiler if only the runtime is installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        from inlaid.errors import CompilerMissing
-
-        raise CompilerMissing(
-            f"{name} belongs to the compiler, and only the runtime is installed",
-            remedy='pip install "inlaid[x86]"; packages are loaded by inlaid.runtime.load(path)',
-        ) from error
-
-
 if not TYPE_CHECKING:  # type checkers see the names above, and report unknown ones
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
-            return import_part(_MODULES[name])
+            return importlib.import_module(_MODULES[name])
         if name in _HOMES:
-            return getattr(import_part(_HOMES[name]), name)
+            return getattr(importlib.import_module(_HOMES[name]), name)
         if name in _PACKAGES:
-            return import_part(f"inlaid.{name}")
+            return importlib.import_module(f"inlaid.{name}")
         raise AttributeError(f"module 'inlaid' has no attribute {name!r}")
 
 

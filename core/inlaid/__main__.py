@@ -1,13 +1,5 @@
-"""`python -m inlaid`: the `inlaid` command."""
+"""`python -m inlaid`."""
 
-import sys
+from inlaid.cli import main
 
-from inlaid import import_part
-from inlaid.errors import CompilerMissing
-
-if __name__ == "__main__":
-    try:
-        cli = import_part("inlaid.cli")
-    except CompilerMissing as error:
-        sys.exit(f"inlaid: {error}")
-    cli.main()
+main()

@@ -9,23 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from inlaid.cache import caches
+from inlaid import package_cache
 from inlaid.collector import rare_collections
-from inlaid.errors import DefaultTargetWarning, InputError, TargetError
 from inlaid.faults import reports_faults
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
 from inlaid.log import StageLog
+from inlaid.package_cache import Kept, RegionFacts, facts_of
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime import compiled
-from inlaid.runtime.compiled import Kept, RegionFacts, facts_of
 from inlaid.settings import DEFAULT, Settings
+from inlaid_runtime.cache import caches
+from inlaid_runtime.errors import DefaultTargetWarning, InputError, TargetError
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from inlaid.arith import SizeVar
     from inlaid.driver import Progress
     from inlaid.graph.ir import Function, Module
     from inlaid.partitioning.report import Report
@@ -33,10 +32,11 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Capabilities
     from inlaid.quantization.quantize import QuantizedModule
     from inlaid.quantization.settings import Quantization
-    from inlaid.runtime.executable import Executable
-    from inlaid.runtime.package import Package
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid.tensor.schedule import Schedule
+    from inlaid_runtime.arith import SizeVar
+    from inlaid_runtime.execution.executable import Executable
+    from inlaid_runtime.execution.package import Package
 
 # Compiler modules and numpy are imported where they are used: finding a package in the cache needs none of them.
 
@@ -150,7 +150,7 @@ def build(
 
 
 def _loaded(package: Package, devices: Mapping[str, int] | None) -> Executable:
-    from inlaid.runtime.executable import Executable
+    from inlaid_runtime.execution.executable import Executable
 
     return Executable(package, devices=devices)
 
@@ -162,8 +162,8 @@ def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[
     range, and `ScheduleError` for a malformed program."""
     import numpy as np
 
-    from inlaid.errors import ScheduleError, VerifyError
     from inlaid.tensor import interp
+    from inlaid_runtime.errors import ScheduleError, VerifyError
 
     program, given = _scheduled(schedule).program, tuple(map(np.asarray, arrays))
     try:
@@ -277,8 +277,8 @@ class Compiled:
         if self._kept is None:
             assert self._package is not None
             return self._package
-        from inlaid.runtime.heap import release_free_memory
-        from inlaid.runtime.package import decode_package
+        from inlaid_runtime.execution.heap import release_free_memory
+        from inlaid_runtime.execution.package import decode_package
 
         # The weights are mapped from the file from now on, so the copy that the compiler made can go.
         if not self._found and self._kept.weight_bytes >= RELEASED:
@@ -300,7 +300,7 @@ class Compiled:
         if self._kept is not None:
             self._kept.save(path)
             return
-        from inlaid.runtime.package import write_package
+        from inlaid_runtime.execution.package import write_package
 
         write_package(self.package, path)
 
@@ -326,8 +326,8 @@ def compile_file(
     made = None
     if kept.folder is not None and change is None:
         report("look up", 0, 0)
-        made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry, kept)
-        known = None if made is None else compiled.find(made, kept)
+        made = package_cache.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry, kept)
+        known = None if made is None else package_cache.find(made, kept)
         if known is not None:
             report.finish(known.regions, cached=True)
             return Compiled(None, known, found=True)
@@ -344,7 +344,7 @@ def compile_file(
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)
-    known = compiled.keep(made, kept, package, files, registry)
+    known = package_cache.keep(made, kept, package, files, registry)
     return Compiled(package if known is None else None, known)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from inlaid.errors import REPORT, InlaidError, InternalError, ScheduleError
+from inlaid_runtime.errors import REPORT, InlaidError, InternalError, ScheduleError
 
 FAULTS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError, RecursionError),

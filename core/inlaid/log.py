@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from inlaid.artifact.plan import RegionInfo
-    from inlaid.runtime.compiled import RegionFacts
+    from inlaid.package_cache import RegionFacts
+    from inlaid_runtime.artifact.plan import RegionInfo
 
 LOGGER = logging.getLogger("inlaid.compile")
 logging.getLogger("inlaid").addHandler(logging.NullHandler())  # the application chooses the handlers

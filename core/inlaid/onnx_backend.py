@@ -21,15 +21,15 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from inlaid.driver import compile_module
-from inlaid.errors import InputError, TargetError
 from inlaid.faults import reports_faults
 from inlaid.frontends.dims import own_name
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.frontends.onnx.proto import code_of
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime.executable import Executable
-from inlaid.types import from_numpy
+from inlaid_runtime.errors import InputError, TargetError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import from_numpy
 
 __all__ = ["InlaidBackend", "InlaidRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 AS_MODEL = "model"
 PRIORITY, COST, MEASURED = "priority", "cost", "measured"

@@ -13,10 +13,10 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus import Choices, Example, entry_of
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
-from inlaid.types import DTYPES, TensorType, from_numpy
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import DTYPES, TensorType, from_numpy
 
 TITLES: Mapping[str, str] = {
     "ELEMENTWISE": "Element-wise",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from typing import Any
+
+from tests.made_plugin import REFERENCE, both_halves
 
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, Conformance, OpRule, TargetSpec, hookimpl
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.reference.runtime import ReferenceRuntime
@@ -26,7 +26,7 @@ def under_test(
 ) -> TargetUnderTest:
     """A target with some rules; `told` is what its plugin tells the suite."""
     module: Any = types.ModuleType("fake_played")
-    module.PLUGIN_API_VERSION = 2
+    module.PLUGIN_API_VERSION = 3
     hooks: dict[str, Callable[..., Any]] = {
         "inlaid_targets": lambda: [TargetSpec("acme", "of a test", lambda options: Capabilities(dtypes))],
         "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
@@ -38,7 +38,9 @@ def under_test(
         setattr(module, name, hookimpl(hook))
     sys.modules[module.__name__] = module
     try:
-        points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlaid.reference.plugin", GROUP)]
-        return TargetUnderTest("acme", PluginRegistry.discover(points))
+        points = [*both_halves("acme", module.__name__), *REFERENCE]
+        registry = PluginRegistry.discover(points)
+        assert not registry.runtimes.problems()
+        return TargetUnderTest("acme", registry)
     finally:
         del sys.modules[module.__name__]

@@ -43,7 +43,7 @@ from inlaid.ops.composites import (
 from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Accept, Conformance, ExpectedFailure, OpRule, Region, Reject, Tolerance, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 from .played import DTYPES, under_test
 

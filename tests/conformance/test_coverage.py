@@ -20,7 +20,7 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import Accept, Conformance, OpRule, Reject, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 from . import played
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.made_plugin import REFERENCE, both_halves
 
 from inlaid.conformance import suite
 from inlaid.conformance.case import Case, Outcome
 from inlaid.conformance.suite import CASES, run, run_in_processes
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.ops.fixed_point import ROUNDINGS
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 
 pytestmark = pytest.mark.slow
@@ -130,10 +129,9 @@ def cases(under_test: TargetUnderTest) -> tuple[Case, ...]:
 def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], TargetUnderTest]]:
     """`join(name)` is a target whose plugin is that module of the fleet."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    reference = EntryPoint("reference", "inlaid.reference.plugin", GROUP)
 
     def make(name: str) -> TargetUnderTest:
-        return TargetUnderTest("fleet", PluginRegistry.discover([EntryPoint("fleet", f"fleet.{name}", GROUP), reference]))
+        return TargetUnderTest("fleet", PluginRegistry.discover([*both_halves("fleet", f"fleet.{name}"), *REFERENCE]))
 
     return make
 

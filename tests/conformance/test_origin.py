@@ -12,10 +12,10 @@ from inlaid.conformance import patterned
 from inlaid.conformance.case import Case, Outcome
 from inlaid.conformance.origin import fault_text, is_internal
 from inlaid.conformance.suite import cases, run_case
-from inlaid.errors import PluginError, Unsupported
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import OpRule
-from inlaid.plugins.blame import blame
+from inlaid_runtime.errors import PluginError, Unsupported
+from inlaid_runtime.plugins.blame import blame
 
 from .played import under_test
 

@@ -18,7 +18,8 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     facts = folder / "fleet-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: fleet\nVersion: 1.0\n", encoding="utf-8")
-    (facts / "entry_points.txt").write_text("[inlaid.plugins]\nfleet = fleet.expects_what_passes\n", encoding="utf-8")
+    points = "".join(f"[{group}]\nfleet = fleet.expects_what_passes\n" for group in ("inlaid.plugins", "inlaid.runtimes"))
+    (facts / "entry_points.txt").write_text(points, encoding="utf-8")
     paths = os.pathsep.join(filter(None, (str(folder), str(HERE), *sys.path)))
     environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run([*RUN, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False)

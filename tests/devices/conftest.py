@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
+from tests.made_plugin import both_halves, installed_halves
 
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 
 
 @pytest.fixture
 def registry(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    own = [point for point in entry_points(group=GROUP) if point.name in ("reference", "x86")]
-    return PluginRegistry.discover([*own, EntryPoint("discrete", "discrete.plugin", GROUP)])
+    own = installed_halves("reference", "x86")
+    return PluginRegistry.discover([*own, *both_halves("discrete", "discrete.plugin")])
 
 
 @pytest.fixture

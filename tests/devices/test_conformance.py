@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.made_plugin import both_halves, installed_halves
 
 from inlaid.conformance.case import LEVELS, Outcome
 from inlaid.conformance.suite import cases, run
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.errors import KernelFault
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_runtime.errors import KernelFault
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +37,8 @@ def join(monkeypatch):
     from discrete.machine import MACHINES, Machine
 
     MACHINES[:] = [Machine(0), Machine(1)]
-    own = [point for point in entry_points(group=GROUP) if point.name == "reference"]
-    registry = PluginRegistry.discover([*own, EntryPoint("discrete", "discrete.plugin", GROUP)])
+    own = installed_halves("reference")
+    registry = PluginRegistry.discover([*own, *both_halves("discrete", "discrete.plugin")])
     return lambda text: TargetUnderTest(text, registry, examples=1)
 
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Bind, Move, Value, Wait
 from inlaid.driver import compile_module
-from inlaid.errors import DeviceLost, InputError, KernelFault, OutOfMemory, PackageError, PluginError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime.device_memory import DeviceArray, DeviceWork
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.package import read_package
-from inlaid.types import TensorType, dtype
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact.plan import Bind, Move, Value, Wait
+from inlaid_runtime.errors import DeviceLost, InputError, KernelFault, OutOfMemory, PackageError, PluginError
+from inlaid_runtime.execution.device_memory import DeviceArray, DeviceWork
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.package import read_package
+from inlaid_runtime.types import TensorType, dtype
 
 F32 = np.dtype("float32")
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.artifact.plan import Move
 from inlaid.driver.compile import compile_module
-from inlaid.errors import InputError, PackageError
 from inlaid.graph import ir
-from inlaid.runtime.device_memory import DeviceArray
-from inlaid.runtime.executable import Executable
 from inlaid.settings import Settings
-from inlaid.types import TensorType
+from inlaid_runtime.artifact.plan import Move
+from inlaid_runtime.errors import InputError, PackageError
+from inlaid_runtime.execution.device_memory import DeviceArray
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 ROWS = 8
 

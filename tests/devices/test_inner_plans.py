@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.artifact.plan import Loop
 from inlaid.driver.compile import compile_module
-from inlaid.errors import KernelFault, PackageError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime.device_memory import DeviceArray
-from inlaid.runtime.executable import Executable
-from inlaid.types import FunctionType, TensorType
+from inlaid_runtime.artifact.plan import Loop
+from inlaid_runtime.errors import KernelFault, PackageError
+from inlaid_runtime.execution.device_memory import DeviceArray
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import FunctionType, TensorType
 
 STEP = TensorType((), "int64")
 TRUE = ir.constant(np.array(True))

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.artifact.plan import Move
-from inlaid.artifact.touched import written_by
 from inlaid.driver.compile import compile_module
-from inlaid.errors import KernelFault, OutOfMemory, PackageError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime.device_memory import DeviceArray
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType
+from inlaid_runtime.artifact.plan import Move
+from inlaid_runtime.artifact.touched import written_by
+from inlaid_runtime.errors import KernelFault, OutOfMemory, PackageError
+from inlaid_runtime.execution.device_memory import DeviceArray
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 SCALAR = TensorType((), "int64")
 TRUE = ir.constant(np.array(True))

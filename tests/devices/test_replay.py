@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
-from inlaid.errors import KernelFault
 from inlaid.graph import ir
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 
 def x(rows, seed=0):

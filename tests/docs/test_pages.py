@@ -32,7 +32,11 @@ ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
 ACME = ROOT / "examples" / "acme"
 """The example that the tutorial explains."""
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md"), ROOT / "runtime" / "README.md"])
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "plugins/*/README.md", "core/README.md", "runtime/README.md")
+    for page in ROOT.glob(pattern)
+)
 GUIDE = [
     ROOT / "docs" / f"{name}.md"
     for name in ("quickstart", "python", "command-line", "dynamic-shapes", "deploy", "performance", "plugins")

@@ -17,10 +17,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
-from inlaid import arith
 from inlaid.collector import COLLECTIONS
-from inlaid.errors import InputError, KernelFault, ModelImportError, TargetError
 from inlaid.tensor import te
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InputError, KernelFault, ModelImportError, TargetError
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)

@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from inlaid.cli import main
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver.deviation import Deviation
-from inlaid.errors import PluginError
-from inlaid.plugins.blame import blame
-from inlaid.runtime import load
+from inlaid_runtime import load
+from inlaid_runtime.errors import PluginError
+from inlaid_runtime.plugins.blame import blame
 
 MISTAKES = (ExitCode.USAGE, ExitCode.INPUT, ExitCode.UNSUPPORTED)
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5

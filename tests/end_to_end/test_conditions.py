@@ -16,12 +16,9 @@ import numpy as np
 import pytest
 
 import inlaid
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Invoke
+from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_library
-from inlaid.errors import InputError, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.conditions import require
 from inlaid.graph.interp import evaluate
@@ -32,10 +29,13 @@ from inlaid.graph.text import print_module
 from inlaid.graph.transform import transform_function
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pipeline import CANONICAL
-from inlaid.records import dataclass
-from inlaid.runtime import aligned_empty, load
-from inlaid.runtime.executable import Executable
-from inlaid.types import FunctionType, SequenceType, TensorType
+from inlaid_runtime import aligned_empty, arith, load
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact.plan import Invoke
+from inlaid_runtime.errors import InputError, VerifyError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import FunctionType, SequenceType, TensorType
 
 N, M, K = SizeVar("n"), SizeVar("m"), SizeVar("k")
 TRUE = ir.constant(True)

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import Exported, export_library
-from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime import aligned_empty
-from inlaid.runtime.c_source import find_compiler
-from inlaid.runtime.executable import Executable
 from inlaid.settings import Settings
-from inlaid.types import TensorType
+from inlaid_runtime import aligned_empty, arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 ROOT = Path(__file__).parents[2]
@@ -279,7 +279,7 @@ def test_threads_of_the_program(tmp_path: Path) -> None:
     program = f"""
 import ctypes, os, threading
 import numpy as np
-from inlaid.runtime import aligned_empty
+from inlaid_runtime import aligned_empty
 library = ctypes.CDLL({str(done.library)!r})
 memory = aligned_empty((128 * 6,), "uint8")
 team = ctypes.c_void_p(-(-memory.ctypes.data // 128) * 128)

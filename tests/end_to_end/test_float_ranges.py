@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import inlaid
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 Array = np.ndarray[Any, Any]
 TARGETS = ["reference", "x86", "microcontroller"]

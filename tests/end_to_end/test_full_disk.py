@@ -15,9 +15,9 @@ import inlaid
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder, export_library
-from inlaid.errors import OutputError
+from inlaid_runtime.errors import OutputError
 from inlaid.graph import ir
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 from inlaid_microcontroller.templates import SIGNATURE
 
 folder = pathlib.Path(sys.argv[1])

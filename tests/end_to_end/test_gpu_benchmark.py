@@ -17,8 +17,8 @@ import inlaid
 from inlaid.cli.comparison import Missing, Result, Timing
 from inlaid.conformance import case as conformance
 from inlaid.conformance.report import Report, as_json
-from inlaid.plugins import DeviceStatus
 from inlaid.plugins.registry import default_registry
+from inlaid_runtime.plugins import DeviceStatus
 from onnx_node_suite import Outcome, summary
 from zoo import feeds, path_of
 from zoo.half import half

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
-from inlaid.errors import ModelImportError
+from inlaid_runtime.errors import ModelImportError
 
 NAME = "../../escaped"
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
 VERSION = inlaid.__version__
+EDITABLE = ("-e", "runtime", "-e", "core", "-e", "plugins/x86", "-e", ".")
 USE = """
 import inlaid
 import numpy as np
@@ -56,9 +57,8 @@ def test_both_spellings_of_an_extra(checkout, environment, monkeypatch):
     assert len({line.requirement for line in spellings}) == 2 and not pips.check(pips.BUNDLED, list(dict.fromkeys(spellings)))
 
 
-@pytest.mark.parametrize("arguments", [("-e", ".[x86]"), ("-e", ".", "-e", "plugins/x86")], ids=" ".join)
-def test_editable(checkout, furnished, arguments):
-    furnished.pip("install", *arguments, folder=checkout)
+def test_editable(checkout, furnished):
+    furnished.pip("install", *EDITABLE, folder=checkout)
     check(furnished)
 
 
@@ -69,14 +69,14 @@ def test_the_pip_that_python_3_11_brings(checkout, furnished):
     check(furnished)
 
 
-@pytest.mark.parametrize("arguments", [(".[x86]",), ("-e", ".[x86]")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(".[x86]",), EDITABLE], ids=" ".join)
 def test_the_newest_pip(checkout, furnished, arguments):
     furnished.fetch("pip")
     furnished.pip("install", *arguments, folder=checkout)
     check(furnished)
 
 
-@pytest.mark.parametrize("arguments", [(".[x86]",), ("-e", ".[x86]")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(".[x86]",), EDITABLE], ids=" ".join)
 def test_uv(checkout, furnished, arguments):
     furnished.fetch("uv")
     uv = furnished.python.parent / "uv"
@@ -116,11 +116,10 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
     dist = tmp_path / "dist"
     furnished.run(sys.executable, "-m", "build", "--outdir", dist, folder=checkout)  # a wheel by way of the source distribution
     furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "straight", folder=checkout)
-    furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "straight", folder=checkout / "runtime")
-    for folder in (checkout / "runtime", *(checkout / "plugins" / name for name in PLUGINS)):
+    for folder in (checkout / "runtime", checkout / "core", *(checkout / "plugins" / name for name in PLUGINS)):
         furnished.run(sys.executable, "-m", "build", "--outdir", dist, folder=folder)
     built = [*dist.iterdir(), *(tmp_path / "straight").iterdir()]
-    assert len(built) == 6 + 2 * len(PLUGINS)
+    assert len(built) == 7 + 2 * len(PLUGINS)
     for file in built:
         needs = metadata(file)
         assert not [line for line in needs if " @ " in line], file.name
@@ -128,7 +127,7 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
             extras = [line for line in needs if "extra ==" in line]
             plugins = {line.partition("<")[0] for line in extras if line.startswith("inlaid-")}
             assert plugins == {f"inlaid-{name.replace('_', '-')}" for name in PLUGINS}
-            assert f"inlaid-runtime=={VERSION}" in needs
+            assert {f"inlaid-runtime=={VERSION}", f"inlaid-core=={VERSION}"} <= set(needs)
 
     # A wheel from the checkout has both spellings of an extra, which pip below 23.3 compares literally. hatchling normalizes the
     # names when it builds from a source distribution.
@@ -137,18 +136,11 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
         for extra in {name, name.replace("_", "-")}:
             assert any(line.endswith(f"extra == '{extra}'") for line in metadata(straight)), extra
 
-    # Every file of the tree is in one wheel, whether built from the checkout or by way of a source distribution.
-    (core,) = dist.glob("inlaid-*.whl")
-    for folder in (dist, tmp_path / "straight"):
-        (runtime,) = folder.glob("inlaid_runtime-*.whl")
-        (rest,) = folder.glob("inlaid-*.whl")
-        parts = [
-            contents(rest),
-            contents(runtime),
-            *(contents(file) for file in dist.glob("inlaid_*.whl") if "_runtime-" not in file.name),
-        ]
-        whole = [modules(checkout / "core" / "inlaid"), *(modules(*checkout.glob(f"plugins/{name}/src/*")) for name in PLUGINS)]
-        assert sum(map(len, parts)) == len(set().union(*parts)), "two distributions contain a file"
-        assert set().union(*parts) == set().union(*whole)
-    furnished.pip("install", f"{core}[x86]", *map(str, dist.glob("inlaid_*.whl")))
+    # Every package is in one wheel, whole.
+    (user,) = dist.glob("inlaid-*.whl")
+    wheels = [contents(file) for file in dist.glob("*.whl")]
+    packages = [*checkout.glob("core/inlaid"), *checkout.glob("runtime/src/*"), *checkout.glob("plugins/*/src/*")]
+    assert sum(map(len, wheels)) == len(set().union(*wheels)), "two distributions contain a file"
+    assert set().union(*wheels) == set().union(*map(modules, packages)) and not contents(user)
+    furnished.pip("install", f"{user}[x86]", *map(str, dist.glob("inlaid_*.whl")))
     check(furnished, PLUGINS)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from inlaid.cli import main
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime import load
+from inlaid_runtime import load
 
 pytestmark = pytest.mark.skipif(
     "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'

@@ -11,10 +11,10 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.plugins.registry import default_registry
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 COUNT, CHANNELS = 400_000, 16_384

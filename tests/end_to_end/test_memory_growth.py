@@ -19,7 +19,7 @@ import inlaid
 import memory_growth
 from inlaid import ops
 from inlaid.plugins.registry import default_registry
-from inlaid.types.dtypes import from_numpy
+from inlaid_runtime.types.dtypes import from_numpy
 from memory_growth import Growth, Memory, small_model
 
 SCRIPT = Path(memory_growth.__file__)

@@ -16,9 +16,9 @@ import pytest
 from inlaid.cli import main
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.new_plugin import render
-from inlaid.errors import InputError
 from inlaid.plugins import Level
-from inlaid.runtime.c_source import find_compiler
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.c_source import find_compiler
 
 ROOT = Path(__file__).parents[2]
 KINDS = pytest.mark.parametrize("kind", [(), ("--level", "loop"), ("--memory", "device")], ids=["region", "loop", "device"])
@@ -39,13 +39,16 @@ def test_what_is_written(tmp_path, monkeypatch, capsys, level):
     folder = tmp_path / "inlaid-acme-tpu"
     assert f"cd {folder.name}" in capsys.readouterr().out
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    sources = {f"src/inlaid_acme_tpu/{name}.py" for name in ("__init__", "plugin", "rules", "codegen", "runtime")}
+    sources = {f"src/inlaid_acme_tpu/{name}.py" for name in ("__init__", "plugin", "runtime_plugin", "rules", "codegen", "runtime")}
     assert written == {
         "pyproject.toml", "README.md", ".gitignore", ".github/workflows/test.yml", "tests/test_acme_tpu.py", *sources,
     }  # fmt: skip
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["name"] == "inlaid-acme-tpu"
-    assert project["entry-points"]["inlaid.plugins"] == {"acme_tpu": "inlaid_acme_tpu.plugin"}
+    assert project["entry-points"] == {
+        "inlaid.plugins": {"acme_tpu": "inlaid_acme_tpu.plugin"},
+        "inlaid.runtimes": {"acme_tpu": "inlaid_acme_tpu.runtime_plugin"},
+    }
     text = "".join((folder / name).read_text() for name in written)
     assert "{{ name" not in text and "{%" not in text and "${{ matrix.python }}" in text
     assert "class AcmeTpuCodegen" in text
@@ -101,8 +104,9 @@ def beside(project: Path, site: Path) -> None:
     info = site / f"{facts['name'].replace('-', '_')}-{facts['version']}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {facts['name']}\nVersion: {facts['version']}\n")
-    points = [f"{name} = {module}" for name, module in facts["entry-points"]["inlaid.plugins"].items()]
-    (info / "entry_points.txt").write_text("\n".join(["[inlaid.plugins]", *points, ""]))
+    groups = facts["entry-points"].items()
+    lines = [f"[{group}]\n" + "".join(f"{name} = {module}\n" for name, module in points.items()) for group, points in groups]
+    (info / "entry_points.txt").write_text("\n".join(lines))
 
 
 def test_what_a_plugin_may_import_is_held_by_a_lint(tmp_path, run_command):
@@ -140,7 +144,7 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, tmp_path_factory,
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
     run_command(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
     types = ("--strict", "--cache-dir", tmp_path_factory.getbasetemp() / "mypy")  # what it knows of the core holds for every kind
-    run_command(sys.executable, "-m", "mypy", *types, "src", folder=project, MYPYPATH=str(ROOT / "core"))
+    run_command(sys.executable, "-m", "mypy", *types, "src", folder=project, MYPYPATH=f"{ROOT / 'core'}:{ROOT / 'runtime' / 'src'}")
     command = (sys.executable, "-c", "from inlaid.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
     run_command(
         *command, "--only", "plugin", "--only", "annotations", "--only", "devices", "--jobs", "1", folder=project, PYTHONPATH=path

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import inlaid
-from inlaid.errors import InputError, ModelImportError
+from inlaid_runtime.errors import InputError, ModelImportError
 
 TARGETS = ["reference", "x86"]
 RNG = np.random.default_rng(7)

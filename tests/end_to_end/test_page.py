@@ -21,7 +21,7 @@ from inlaid.partitioning import partition
 from inlaid.partitioning.explain import explain
 from inlaid.partitioning.page import page
 from inlaid.plugins import OpRule
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 in_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")

@@ -11,10 +11,10 @@ import onnx
 import pytest
 
 import inlaid
-from inlaid.errors import InputError
 from inlaid.graph.ir import Call, children, post_order
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
+from inlaid_runtime.errors import InputError
 from zoo import GENERATED, feeds
 from zoo.language import TINY_BERT, TINY_LSTM, bert, lstm
 from zoo.vision import TINY_MOBILENET, mobilenet

@@ -15,11 +15,11 @@ import pytest
 
 import random_models
 from inlaid import ops
-from inlaid.errors import InputError, VerifyError
 from inlaid.graph import ir
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType
+from inlaid_runtime.errors import InputError, VerifyError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 from random_graphs import processes, random_numbers
 from random_graphs.check import Outcome, Variant, check
 from random_graphs.extents import Extent, dim_of

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import InlaidError, InputError, KernelFault, TypeInferenceError
 from inlaid.graph.interp import Interpreter
-from inlaid.runtime import load
+from inlaid_runtime import load
+from inlaid_runtime.errors import InlaidError, InputError, KernelFault, TypeInferenceError
 
 TARGETS = ("x86:threads=2", "reference")
 

@@ -17,10 +17,9 @@ from tests.fuzz.models import SAMPLES
 from tests.fuzz.mutate import mutated_bytes, mutated_json, mutated_message, mutated_words
 from tests.package_files import composed, described, joined, members_of, with_code
 
-from inlaid import arith
-from inlaid.errors import InlaidError
-from inlaid.runtime import Executable
-from inlaid.runtime.package import read_package
+from inlaid_runtime import Executable, arith
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.execution.package import read_package
 
 LARGEST = 1 << 24
 """Inputs of more bytes are not made: a mutant that needs them is only loaded."""
@@ -313,7 +312,7 @@ def _int8_layers() -> Any:
     """Two layers of int8 products that VTA takes."""
     from inlaid import ops
     from inlaid.graph.ir import Module, constant, function, var
-    from inlaid.types import TensorType
+    from inlaid_runtime.types import TensorType
 
     x = var("x", TensorType((1, 16, 4, 4), "int8"))
     weights = constant(np.arange(256, dtype=np.int8).reshape(16, 16, 1, 1) % 3)

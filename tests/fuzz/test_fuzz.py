@@ -19,7 +19,7 @@ from tests.fuzz.pool import Worker
 from tests.fuzz.worker import TimeLimit, _end, _outcome
 
 import inlaid
-from inlaid.errors import InlaidError, PluginError
+from inlaid_runtime.errors import InlaidError, PluginError
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _outcome(error: BaseException) -> dict[str, str]:
-    from inlaid.errors import InlaidError, InternalError, PluginError
+    from inlaid_runtime.errors import InlaidError, InternalError, PluginError
 
     text = f"{type(error).__name__}: {error}"
     where = "".join(traceback.format_tb(error.__traceback__)[-6:])
@@ -96,7 +96,7 @@ class _Guards(Guards):
     """Guards that report a lack of memory as the runtime does."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any, alignment: int = 1) -> Any:
-        from inlaid.errors import OutOfMemory
+        from inlaid_runtime.errors import OutOfMemory
 
         try:
             return super().empty(shape, dtype, alignment)
@@ -106,11 +106,7 @@ class _Guards(Guards):
 
 def _prepare() -> Guards:
     """Import what mutants use, put arrays and buffers between guard pages, and limit the memory."""
-    import inlaid
-    import inlaid.driver.compile
-    import inlaid.frontends.onnx
-    import inlaid.frontends.tflite
-    import inlaid.runtime  # noqa: F401
+    import inlaid_runtime.execution  # noqa: F401
 
     guards = _Guards()
     guard_host_memory(guards)

@@ -16,7 +16,7 @@ from inlaid.tensor.text import show
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.vthread import lower_vthreads
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 
 def scale() -> ir.LoopProgram:

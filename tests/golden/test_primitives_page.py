@@ -18,7 +18,7 @@ from inlaid.tensor import interp, ir, primitives
 from inlaid.tensor.build import Builder
 from inlaid.tensor.schedule import PRIMITIVES
 from inlaid.tensor.text import show
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 HEAD = """\
 # Schedule primitives

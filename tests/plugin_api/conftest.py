@@ -23,7 +23,7 @@ def make_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mak
 
     def make(name: str, source: str) -> importlib.metadata.EntryPoint:
         module = f"fake_plugin_{name}_{len(modules)}"
-        head = "" if "PLUGIN_API_VERSION" in source else "PLUGIN_API_VERSION = 2\nfrom inlaid.plugins import *\n"
+        head = "" if "PLUGIN_API_VERSION" in source else "PLUGIN_API_VERSION = 3\nfrom inlaid.plugins import *\n"
         (tmp_path / f"{module}.py").write_text(head + textwrap.dedent(source))
         importlib.invalidate_caches()
         modules.append(module)

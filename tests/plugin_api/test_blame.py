@@ -6,15 +6,15 @@ import importlib.metadata
 
 import numpy as np
 import pytest
+from tests.made_plugin import discover
 
 from inlaid import ops
 from inlaid.driver import compile_module
-from inlaid.errors import KernelFault, PluginError, Unsupported
 from inlaid.graph import ir
-from inlaid.plugins.blame import blame, some
 from inlaid.plugins.hookspecs import GROUP
-from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import TensorType
+from inlaid_runtime.errors import KernelFault, PluginError, Unsupported
+from inlaid_runtime.plugins.blame import blame, some
+from inlaid_runtime.types import TensorType
 
 HOOKS = {
     "predicate": "return Accept()",
@@ -24,7 +24,7 @@ HOOKS = {
     "invoke": "outputs[0][...] = 0",
 }
 SOURCE = """
-from inlaid.errors import *
+from inlaid_runtime.errors import *
 from inlaid.graph.pattern import *
 
 
@@ -79,7 +79,7 @@ def run(make_plugin):
     def do(rules=RULES, **hooks):
         own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
         source = SOURCE.format(rules=rules, **{**HOOKS, **hooks})
-        registry = PluginRegistry.discover([*own, make_plugin("acme", source)])
+        registry = discover([*own, make_plugin("acme", source)])
         assert not registry.problems()
         x = ir.var("x", TensorType((4,), "float32"))
         module = ir.Module({"main": ir.function((x,), ops.relu(x, span=ir.Span("m", "the relu")))})

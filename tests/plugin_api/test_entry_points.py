@@ -1,4 +1,4 @@
-"""Entry points are those that `importlib.metadata` finds; a half of a plugin gives way to the whole one."""
+"""Entry points are those that `importlib.metadata` finds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inlaid.plugins.entry_points import InstalledDistribution, InstalledEntryPoint, installed
-from inlaid.plugins.registry import PluginRegistry
+from inlaid_runtime.plugins.entry_points import InstalledDistribution, InstalledEntryPoint, installed
 
 GROUP = "inlaid.plugins"
 
@@ -61,16 +60,5 @@ def test_other_finders_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_value_may_name_an_attribute() -> None:
     distribution = InstalledDistribution("acme", "1.0")
-    assert InstalledEntryPoint("a", "os.path", distribution).load() is os.path
-    assert InstalledEntryPoint("a", "os : path.join", distribution).load() is os.path.join
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_plugin_may_be_declared_with_its_half(order: int) -> None:
-    """inlaid-runtime declares plugins whose own distributions declare them too."""
-    whole, half = (
-        InstalledEntryPoint("reference", "inlaid.reference.plugin", InstalledDistribution(name, "1.0"))
-        for name in ("inlaid-whole", "inlaid-runtime")
-    )
-    (info,) = PluginRegistry.discover([whole, half][::order]).plugins()
-    assert (info.distribution, info.problem) == ("inlaid-whole", None)
+    assert InstalledEntryPoint("a", "os.path", GROUP, distribution).load() is os.path
+    assert InstalledEntryPoint("a", "os : path.join", GROUP, distribution).load() is os.path.join

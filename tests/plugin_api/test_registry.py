@@ -8,10 +8,12 @@ from email.message import Message
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from tests.made_plugin import discover
 
-from inlaid.errors import PluginError, TargetError, Unsupported
 from inlaid.plugins import Phase, Target
-from inlaid.plugins.registry import DISABLED, PluginRegistry, default_registry
+from inlaid.plugins.registry import default_registry
+from inlaid_runtime.errors import PluginError, TargetError, Unsupported
+from inlaid_runtime.plugins.discovery import DISABLED
 
 GOOD = """
     from dataclasses import dataclass
@@ -91,15 +93,13 @@ ZZZ = """
 @pytest.mark.parametrize("registers", [0, 3])
 def test_too_few_vector_registers_are_refused(make_plugin, registers):
     given = f'Capabilities(("float32",), vector_bits=128, vector_registers={registers})'
-    registry = PluginRegistry.discover(
-        [make_plugin("good", GOOD.replace('Capabilities(("float32",), cores=options.threads)', given))]
-    )
+    registry = discover([make_plugin("good", GOOD.replace('Capabilities(("float32",), cores=options.threads)', given))])
     with pytest.raises(PluginError, match=f"expected at least 4 vector registers, got {registers}"):
         registry.capabilities(registry.target("good"))
 
 
 def test_a_good_plugin_answers(make_plugin):
-    registry = PluginRegistry.discover([make_plugin("good", GOOD)])
+    registry = discover([make_plugin("good", GOOD)])
     assert registry.kinds() == ("good",)
     assert registry.problems() == ()
     target = registry.target("good:threads=3,fast=true")
@@ -134,7 +134,7 @@ VERSIONED = GOOD.replace("options=Options)", "options=Options, versions=versions
     ],
 )
 def test_versions_of_a_target(make_plugin, answer, expected):
-    registry = PluginRegistry.discover([make_plugin("good", VERSIONED.replace("{}", answer))])
+    registry = discover([make_plugin("good", VERSIONED.replace("{}", answer))])
     if isinstance(expected, list):
         assert list(map(str, registry.versions(registry.target("good")))) == expected
         return
@@ -144,13 +144,13 @@ def test_versions_of_a_target(make_plugin, answer, expected):
 
 
 def test_a_target_is_its_only_version_unless_it_says_otherwise(make_plugin):
-    registry = PluginRegistry.discover([make_plugin("good", GOOD)])
+    registry = discover([make_plugin("good", GOOD)])
     target = registry.target("good:threads=3")
     assert registry.versions(target) == (target,)
 
 
 def test_another_plugin_cannot_answer_for_a_target(make_plugin):
-    registry = PluginRegistry.discover([make_plugin("aaa", HIJACKER), make_plugin("good", GOOD)])
+    registry = discover([make_plugin("aaa", HIJACKER), make_plugin("good", GOOD)])
     good, aaa = registry.target("good"), registry.target("aaa")
     assert registry.codegen(good).name == "good"
     assert registry.codegen(aaa).name == "hijacked"
@@ -164,7 +164,7 @@ def test_another_plugin_cannot_answer_for_a_target(make_plugin):
 
 def test_collected_hooks_come_from_the_owner_first_then_by_name(make_plugin):
     plugins = [make_plugin("zzz", ZZZ), make_plugin("aaa", HIJACKER), make_plugin("good", GOOD)]
-    registry = PluginRegistry.discover(plugins)
+    registry = discover(plugins)
     good = registry.target("good")
     assert [rule.name for rule in registry.op_rules(good)] == ["good.relu", "aaa.add", "zzz.mul"]
     assert [rule.name for rule in registry.op_rules(registry.target("aaa"))] == ["aaa.add", "good.relu"]
@@ -179,7 +179,7 @@ BROKEN = {
     "raises": ("import", "RuntimeError: boom", "raise RuntimeError('boom')"),
     "no_version": ("version", "does not state", "PLUGIN_API_VERSIONS = 1"),
     "old_version": ("version", "version 1", "PLUGIN_API_VERSION = 1"),
-    "new_version": ("version", "version 3", "PLUGIN_API_VERSION = 3"),
+    "new_version": ("version", "version 4", "PLUGIN_API_VERSION = 4"),
     "misspelt": ("hooks", "inlaid_target", "@hookimpl\ndef inlaid_target(): return []"),
     "arguments": ("hooks", "speed", "@hookimpl\ndef inlaid_codegen(target, speed): return None"),
     "unmarked": ("hooks", "@hookimpl", "def inlaid_targets(): return []"),
@@ -229,7 +229,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_plugin_is_listed_and_the_rest_works(make_plugin, name):
     stage, message, source = BROKEN[name]
-    registry = PluginRegistry.discover([make_plugin(name, source), make_plugin("good", GOOD)])
+    registry = discover([make_plugin(name, source), make_plugin("good", GOOD)])
     (problem,) = registry.problems()
     assert (problem.plugin, problem.stage) == (name, stage)
     assert message in problem.message
@@ -244,13 +244,13 @@ def test_a_broken_plugin_is_listed_and_the_rest_works(make_plugin, name):
 
 def test_all_broken_plugins_together(make_plugin):
     plugins = [make_plugin(name, source) for name, (_, _, source) in BROKEN.items()]
-    registry = PluginRegistry.discover([*plugins, make_plugin("good", GOOD)])
+    registry = discover([*plugins, make_plugin("good", GOOD)])
     assert {problem.plugin: problem.stage for problem in registry.problems()} == {name: case[0] for name, case in BROKEN.items()}
     assert registry.kinds() == ("good",)
 
 
 def test_two_plugins_of_one_name(make_plugin):
-    registry = PluginRegistry.discover([make_plugin("good", GOOD), make_plugin("good", HIJACKER)])
+    registry = discover([make_plugin("good", GOOD), make_plugin("good", HIJACKER)])
     assert registry.kinds() == ("good",)
     (problem,) = registry.problems()
     assert problem.stage == "import"
@@ -260,14 +260,14 @@ def test_two_plugins_of_one_name(make_plugin):
 
 def test_disabled_by_the_environment(make_plugin, monkeypatch):
     monkeypatch.setenv(DISABLED, "aaa, zzz")
-    registry = PluginRegistry.discover([make_plugin("aaa", "raise SystemExit"), make_plugin("good", GOOD)])
+    registry = discover([make_plugin("aaa", "raise SystemExit"), make_plugin("good", GOOD)])
     (problem,) = registry.problems()
     assert (problem.plugin, problem.stage) == ("aaa", "disabled")
 
 
 def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
     source = """
-        from inlaid.errors import Unsupported
+        from inlaid_runtime.errors import Unsupported
 
         @hookimpl
         def inlaid_targets():
@@ -289,7 +289,7 @@ def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
         def inlaid_schedules(target):
             return 3
     """
-    registry = PluginRegistry.discover([make_plugin("faulty", source)])
+    registry = discover([make_plugin("faulty", source)])
     target = registry.target("faulty")
     with pytest.raises(PluginError, match=r"inlaid_op_rules failed: KeyError: 'relu' \(plugin faulty\)"):
         registry.op_rules(target)
@@ -304,7 +304,7 @@ def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
 
 
 def test_an_unknown_target_is_answered_with_what_there_is(make_plugin):
-    registry = PluginRegistry.discover([make_plugin("good", GOOD), make_plugin("x86", "import nothing_like_it")])
+    registry = discover([make_plugin("good", GOOD), make_plugin("x86", "import nothing_like_it")])
     with pytest.raises(TargetError) as caught:
         registry.target("nope")
     text = str(caught.value)
@@ -314,7 +314,7 @@ def test_an_unknown_target_is_answered_with_what_there_is(make_plugin):
     assert 'pip install "inlaid[' in text
     with pytest.raises(TargetError, match=r'reinstall it: pip install "inlaid\[x86\]"'):
         registry.target("x86:threads=1")
-    empty = PluginRegistry.discover([])
+    empty = discover([])
     with pytest.raises(TargetError, match=r'installed: none; pip install "inlaid\[x86\]"'):
         empty.target("x86")
 
@@ -331,7 +331,7 @@ def test_only_extras_that_bring_a_target_are_offered(monkeypatch):
         facts["Requires-Dist"] = text
     monkeypatch.setattr("importlib.metadata.metadata", lambda name: facts)
     with pytest.raises(TargetError) as caught:
-        PluginRegistry.discover([]).target("nope")
+        discover([]).target("nope")
     assert str(caught.value).endswith('to install more targets: pip install "inlaid[vta_fpga]" or pip install "inlaid[x86]"')
 
 
@@ -341,7 +341,7 @@ def test_the_runtime_alone_names_the_distribution_that_has_the_reference(monkeyp
 
     monkeypatch.setattr("importlib.metadata.metadata", missing)
     with pytest.raises(TargetError, match=r"'reference' is installed; .*to install reference: pip install inlaid; other targets"):
-        PluginRegistry.discover([]).target("reference")
+        discover([]).target("reference")
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_the_runtime_alone_names_the_distribution_that_has_the_reference(monkeyp
     ],
 )
 def test_a_malformed_target_is_refused(make_plugin, text, message):
-    registry = PluginRegistry.discover([make_plugin("good", GOOD)])
+    registry = discover([make_plugin("good", GOOD)])
     with pytest.raises(TargetError, match=message):
         registry.target(text)
 

@@ -15,7 +15,7 @@ from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 from .printed import Check, Compiled, region_of
 

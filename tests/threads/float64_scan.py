@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from inlaid.conformance.corpus import CORPUS, Choices, Entry, Form, Unfit
 from inlaid.conformance.coverage import facts_of
 from inlaid.driver.compile import build_package
-from inlaid.errors import InlaidError, PluginError, ScheduleWarning
 from inlaid.graph import ir
 from inlaid.reference.codegen import FORMAT as REFERENCE
-from inlaid.runtime.launch_code import decode_launches
+from inlaid_runtime.errors import InlaidError, PluginError, ScheduleWarning
+from inlaid_runtime.execution.launch_code import decode_launches
 
 ELEMENTS = ("float32", "float16", "bfloat16")
 DRAWN = 60

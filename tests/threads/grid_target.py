@@ -9,18 +9,18 @@ import numpy as np
 from tests.made_plugin import registry_with
 from tests.race_free import check_race_free
 
-from inlaid import arith
-from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import ThreadRegion, thread_region
-from inlaid.errors import KernelFault
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Capabilities, Codegen, Level, Loaded, MemoryScope, TargetSpec, Threads, hookimpl
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.host import HostRuntime
-from inlaid.runtime.launches import Launches, Ready
 from inlaid.tensor.interp.to_python import translate
 from inlaid.tensor.region import size_vars
-from inlaid.types import DTYPES
+from inlaid_runtime import arith
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.execution.launches import Launches, Ready
+from inlaid_runtime.types import DTYPES
 
 KIND, FORMAT = "grid", "grid-launches"
 SHARED = MemoryScope("shared", "block", 16 << 10, 16)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inlaid.arith import SizeVar
-from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
-from inlaid.plugins import DeviceTensor
-from inlaid.runtime.launch_code import encode_launches
-from inlaid.runtime.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Read, Size, Step
-from inlaid.types import dtype
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
+from inlaid_runtime.execution.launch_code import encode_launches
+from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Read, Size, Step
+from inlaid_runtime.plugins import DeviceTensor
+from inlaid_runtime.types import dtype
 
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.tensor.strategies import _Programs, array
 
-from inlaid import arith
 from inlaid.tensor import ir, te
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 from .printed import Check
 

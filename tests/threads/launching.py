@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.threads.handmade import K, Run, scaled
 
-from inlaid.arith import at_least
-from inlaid.errors import InputError, KernelFault, Unsupported
+from inlaid_runtime.arith import at_least
+from inlaid_runtime.errors import InputError, KernelFault, Unsupported
 
 
 def test_launches_at_several_sizes(device, queue, language, loaded):

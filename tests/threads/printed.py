@@ -8,17 +8,17 @@ from typing import Protocol
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.artifact import DimSource, Signature, TensorSpec
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.kernel import print_thread_kernel
-from inlaid.runtime.launch_checks import KernelNeeds, LaunchChecks
-from inlaid.runtime.launches import Launches, Ready
 from inlaid.tensor import interp, ir
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import DimSource, Signature, TensorSpec
+from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
+from inlaid_runtime.execution.launches import Launches, Ready
+from inlaid_runtime.types import MemoryScope
 
 SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
 

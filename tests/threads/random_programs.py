@@ -11,9 +11,6 @@ from tests.unit.schedule.test_random_schedules import PROGRAMS, one_step
 from tests.unit.tensor import fork_join
 from tests.unit.tensor.strategies import NARROW, NATIVE, inputs_of, programs
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.errors import ScheduleError
 from inlaid.lowering.finish import finish
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.tensor import ir
@@ -21,6 +18,9 @@ from inlaid.tensor.analysis.memory_scopes import places
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.launches import split_launches
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import ScheduleError
 
 from .printed import SCOPES, Check
 

@@ -10,11 +10,9 @@ import pytest
 from tests.made_plugin import registry_with
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver import cut
 from inlaid.driver.compile import compile_module
 from inlaid.driver.report import report_of
-from inlaid.errors import CompileError
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.lowering import kernel_needs
@@ -23,7 +21,9 @@ from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Accept, Capabilities, Level, Reject, TargetSpec, Threads, hookimpl
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.tensor import te
-from inlaid.types import DTYPES, TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import DTYPES, TensorType
 
 from .grid_target import CLASSES, KIND, SHARED, Grid, GridCodegen, GridRuntime
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 from .grid_target import CLASSES, KIND, Grid
 

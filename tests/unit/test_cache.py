@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import inlaid.cache
-from inlaid.cache import SWITCH, Hashes, MemoryStore, Store, Usage, caches, digest, tree_digest
+import inlaid_runtime.cache
+from inlaid_runtime.cache import SWITCH, Hashes, MemoryStore, Store, Usage, caches, digest, tree_digest
 
 KEYS = [digest(str(number)) for number in range(40)]
 
@@ -100,7 +100,7 @@ def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch
         read.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(inlaid.cache, "file_digest", content)
+    monkeypatch.setattr(inlaid_runtime.cache, "file_digest", content)
     hashes = Hashes(Store(tmp_path / "hashes", 1 << 20))
 
     def both() -> tuple[str | None, str]:
@@ -109,7 +109,7 @@ def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch
     first = both()
     assert first == (hashlib.sha256(b"one").hexdigest(), tree_digest(folder))
     assert not files(tmp_path / "hashes")  # the file is young
-    monkeypatch.setattr(inlaid.cache, "SETTLED_NS", 0)
+    monkeypatch.setattr(inlaid_runtime.cache, "SETTLED_NS", 0)
     assert both() == first == both() and len(read) == 2 and len(files(tmp_path / "hashes")) == 2
     facts = file.stat()
     while file.stat().st_ctime_ns == facts.st_ctime_ns:  # clocks of file systems tick every few milliseconds
@@ -167,7 +167,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     code = textwrap.dedent("""
         import random, sys
         from pathlib import Path
-        from inlaid.cache import Store, digest
+        from inlaid_runtime.cache import Store, digest
         kept = Store(Path(sys.argv[1]), 20_000)
         rng = random.Random(int(sys.argv[2]))
         keys = [digest(str(number)) for number in range(20)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import copying
+from inlaid_runtime import copying
 
 
 @pytest.mark.parametrize("shape", [(7, 5, 3), (1, 2, 1), (64, 3, 2), (2, 3, 64), (0, 4, 2)])

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from inlaid.distinct import DistinctArrays
+from inlaid_runtime.distinct import DistinctArrays
 
 
 def numbers(*arrays):

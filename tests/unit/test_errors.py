@@ -13,9 +13,9 @@ import pytest
 import inlaid
 from inlaid.cli import main
 from inlaid.cli.app import app
-from inlaid.errors import EXPLAIN, InlaidError, InputError, Remedy, dims_setting, setting
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.frontends.values import Sources
+from inlaid_runtime.errors import EXPLAIN, InlaidError, InputError, Remedy, dims_setting, setting
 
 CORE = Path(inlaid.__file__).parent
 PLUGINS = sorted(Path(__file__).parents[2].glob("plugins/*/src"))

@@ -14,12 +14,12 @@ from inlaid import onnx_backend
 from inlaid.cli import main
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver import compile_module
-from inlaid.errors import InputError, InternalError, ModelImportError, ScheduleError, TargetError
 from inlaid.faults import reports_faults
 from inlaid.frontends.onnx import load
 from inlaid.passes import integer_ranges
-from inlaid.runtime.executor import Executor
 from inlaid.tensor import te
+from inlaid_runtime.errors import InputError, InternalError, ModelImportError, ScheduleError, TargetError
+from inlaid_runtime.execution.executor import Executor
 
 QUANTIZED = """<ir_version: 8, opset_import: ["" : 17]>
 g (uint8[2, 3] x) => (int32[4, 2] y) {

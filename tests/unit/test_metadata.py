@@ -1,4 +1,4 @@
-"""Versions, extras, plugin folders and the settings of tools are in step."""
+"""Versions, extras, distributions, plugin folders and the settings of tools are in step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,34 @@ from typing import Any
 import pytest
 
 import inlaid
+import inlaid_runtime
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def settings(folder: str) -> dict[str, Any]:
+    """The `pyproject.toml` of a folder."""
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def names(requirements: list[str]) -> list[str]:
+    """The sorted distributions of requirements."""
+    return sorted(re.split(r"[^\w-]", text)[0] for text in requirements)
+
+
+ROOT_SETTINGS = settings(".")
+PROJECT, TOOL = ROOT_SETTINGS["project"], ROOT_SETTINGS["tool"]
+CORE, RUNTIME = settings("core"), settings("runtime")
+VERSION = PROJECT["version"]
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
-VERSION = PROJECT["project"]["version"]
-RUNTIME = tomllib.loads((ROOT / "runtime" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-HALVES = [name for name in PLUGINS if f"inlaid_{name}.plugin" in RUNTIME["entry-points"]["inlaid.plugins"].values()]
+SPLIT = ["x86"]
 """Plugins whose run half is part of inlaid-runtime."""
+PACKAGES = {
+    "inlaid": "core",
+    **{path.name: "runtime/src" for path in (ROOT / "runtime" / "src").iterdir() if path.name.startswith("inlaid_")},
+    **{f"inlaid_{name}": f"plugins/{name}/src" for name in PLUGINS},
+}
+"""Import packages, with the folders that contain them."""
 OTHERS = {"conformance": ["hypothesis>=6.100", "pytest>=8"], "cost": ["scipy>=1.11"], "tflite": ["tflite>=2.18"]}
 """Extras that are no plugins."""
 
@@ -37,21 +57,27 @@ def hooked(monkeypatch: pytest.MonkeyPatch, variable: str = "") -> dict[str, Any
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     metadata = {"version": VERSION}
-    module.CustomMetadataHook(str(ROOT), PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]).update(metadata)
+    module.CustomMetadataHook(str(ROOT), TOOL["hatch"]["metadata"]["hooks"]["custom"]).update(metadata)
     return metadata
 
 
-def test_there_is_a_plugin():
-    assert PLUGINS
+def contract(name: str) -> dict[str, Any]:
+    """An import contract by the beginning of its name."""
+    (found,) = [item for item in TOOL["importlinter"]["contracts"] if item["name"].startswith(name)]
+    return found
 
 
 def test_every_folder_of_plugins_is_one():
     folders = {path.name for path in (ROOT / "plugins").iterdir() if path.is_dir() and any(path.glob("*.*"))}
+    assert PLUGINS
     assert folders == set(PLUGINS)
 
 
-def test_the_package_states_the_version_of_its_project():
-    assert inlaid.__version__ == VERSION
+def test_packages_state_the_version_of_their_projects():
+    assert inlaid.__version__ == inlaid_runtime.__version__ == VERSION
+    for project in (CORE["project"], RUNTIME["project"]):
+        assert project["version"] == VERSION
+        assert project["requires-python"] == PROJECT["requires-python"]
 
 
 def test_the_changelog_knows_the_version():
@@ -79,71 +105,59 @@ def test_extras_of_a_release_are_versions(monkeypatch):
     assert hooked(monkeypatch, "INLAID_RELEASE")["optional-dependencies"] == {**expected, **OTHERS}
 
 
-def test_the_core_depends_on_the_equal_runtime(monkeypatch):
-    folder = (ROOT / "runtime").as_uri()
-    for variable, needed in (
-        ("", [f"inlaid-runtime @ {folder}"]),
-        ("INLAID_RELEASE", [f"inlaid-runtime=={VERSION}"]),
-        ("INLAID_EDITABLE", RUNTIME["dependencies"]),  # a copy of the runtime would hide the sources
+def test_an_installation_has_the_equal_core_and_runtime(monkeypatch):
+    equal = [f"inlaid-runtime=={VERSION}", f"inlaid-core=={VERSION}"]
+    for variable, needs in (
+        ("", [f"inlaid-{name} @ {(ROOT / name).as_uri()}" for name in ("runtime", "core")]),
+        ("INLAID_RELEASE", equal),
+        ("INLAID_EDITABLE", equal),  # pip refuses a folder that is required beside the same one as editable
     ):
-        found = hooked(monkeypatch, variable)["dependencies"]
-        assert found[: len(needed)] == needed and not any("tflite" in name for name in found)
-    assert RUNTIME["version"] == VERSION and RUNTIME["requires-python"] == PROJECT["project"]["requires-python"]
-    assert [*PROJECT["tool"]["hatch"]["build"]["dev-mode-dirs"]] == ["core", *(f"plugins/{name}/src" for name in HALVES)]
-    assert sorted(re.split(r"\W", need)[0] for need in RUNTIME["dependencies"]) == ["ml_dtypes", "numpy", "pluggy"]
+        assert hooked(monkeypatch, variable)["dependencies"] == needs
+    assert TOOL["hatch"]["build"]["targets"]["wheel"]["bypass-selection"], "inlaid has no files of its own"
+    assert equal[0] in CORE["project"]["dependencies"]
+    assert names(RUNTIME["project"]["dependencies"]) == ["ml_dtypes", "numpy", "pluggy"]
+
+
+def test_each_package_is_in_one_distribution():
+    wheels = [project["tool"]["hatch"]["build"]["targets"]["wheel"] for project in (CORE, RUNTIME)]
+    shipped = sorted(Path(path).name for wheel in wheels for path in wheel["packages"])
+    assert shipped == sorted(name for name, place in PACKAGES.items() if not place.startswith("plugins"))
+    assert all((ROOT / place / name / part).exists() for name, place in PACKAGES.items() for part in ("__init__.py", "py.typed"))
 
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_a_plugin_is_named_after_its_folder_and_in_step_with_the_core(name):
     folder = ROOT / "plugins" / name
-    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = settings(f"plugins/{name}")["project"]
     assert project["name"] == f"inlaid-{name.replace('_', '-')}"
     assert project["version"] == VERSION
-    assert (f"inlaid=={VERSION}" if name in HALVES else f"inlaid{series(VERSION)}") in project["dependencies"]
-    assert project["requires-python"] == PROJECT["project"]["requires-python"]
-    assert project["entry-points"] == {"inlaid.plugins": {name: f"inlaid_{name}.plugin"}}
-    package = folder / "src" / f"inlaid_{name}"
-    for part in (package / "plugin.py", package / "py.typed", folder / "README.md", folder / "LICENSE", folder / "tests"):
+    assert (f"inlaid-core=={VERSION}" if name in SPLIT else f"inlaid-core{series(VERSION)}") in project["dependencies"]
+    assert project["requires-python"] == PROJECT["requires-python"]
+    assert project["entry-points"]["inlaid.plugins"] == {name: f"inlaid_{name}.plugin"}
+    if name in SPLIT:
+        assert RUNTIME["project"]["entry-points"]["inlaid.runtimes"][name] == f"inlaid_{name}_runtime.plugin"
+        assert "inlaid.runtimes" not in project["entry-points"]
+    else:
+        assert project["entry-points"]["inlaid.runtimes"] == {name: f"inlaid_{name}.runtime_plugin"}
+    for part in (folder / "src" / f"inlaid_{name}" / "plugin.py", folder / "README.md", folder / "LICENSE", folder / "tests"):
         assert part.exists(), part
 
 
-@pytest.mark.parametrize("name", PLUGINS)
-def test_the_tools_look_at_every_plugin(name):
-    tool, package = PROJECT["tool"], f"inlaid_{name}"
-    assert f"plugins/{name}/src" in tool["ruff"]["src"]
-    assert package in tool["mypy"]["packages"]
-    assert f"plugins/{name}/src" in tool["mypy"]["mypy_path"].split(":")
-    assert package in tool["importlinter"]["root_packages"]
-    forbidden = next(
-        item for item in tool["importlinter"]["contracts"] if item["name"] == "the core knows no target and no vendor library"
-    )
-    assert package in forbidden["forbidden_modules"]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_tools_look_at_every_package(package):
+    assert PACKAGES[package] in TOOL["ruff"]["src"]
+    assert package in TOOL["mypy"]["packages"]
+    assert PACKAGES[package] in TOOL["mypy"]["mypy_path"].split(":")
+    assert package in TOOL["importlinter"]["root_packages"]
 
 
-def test_the_import_contract_lists_every_part_of_the_core():
-    layers = next(item for item in PROJECT["tool"]["importlinter"]["contracts"] if item["type"] == "layers")
-    listed = {part for layer in layers["layers"] for part in layer.split(" | ")}
-    parts = {path.stem for path in (ROOT / "core" / "inlaid").iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
-    assert listed == parts - {"__init__"}
-
-
-def test_the_import_contract_lists_every_module_of_the_runtime():
-    contract = next(item for item in PROJECT["tool"]["importlinter"]["contracts"] if item["name"].startswith("the runtime"))
-    excluded = [(ROOT, path) for path in PROJECT["tool"]["hatch"]["build"]["exclude"]]
-    for name in HALVES:
-        settings = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text(encoding="utf-8"))
-        excluded += [(ROOT / "plugins" / name, path) for path in settings["tool"]["hatch"]["build"]["exclude"]]
-    parts = set()
-    for project, text in excluded:
-        path = project / text.removeprefix("/")
-        assert path.exists(), path
-        if path.suffix in ("", ".py") and path.stem not in ("__init__", "__main__", "plugin"):  # these import lazily
-            package = ROOT / "core" if path.is_relative_to(ROOT / "core") else project / "src"
-            parts.add(".".join(path.relative_to(package).with_suffix("").parts))
-    assert set(contract["source_modules"]) == parts
-    layers = next(item for item in PROJECT["tool"]["importlinter"]["contracts"] if item["type"] == "layers")
-    core = {f"inlaid.{part}" for layer in layers["layers"] for part in layer.split(" | ")} - {"inlaid.__main__"}
-    assert {name for name in contract["forbidden_modules"] if name.startswith("inlaid.")} == core - parts
+def test_import_contracts_list_every_target():
+    targets = set(PACKAGES) - {"inlaid", "inlaid_runtime"}
+    assert targets <= set(contract("the core knows no target")["forbidden_modules"])
+    assert {"inlaid", *targets} <= set(contract("the runtime imports no compiler")["forbidden_modules"])
+    # That of microcontroller compiles C for this machine.
+    halves = {f"inlaid_{name}_runtime" if name in SPLIT else f"inlaid_{name}.runtime_plugin" for name in PLUGINS}
+    assert set(contract("run halves import no compiler")["source_modules"]) == halves - {"inlaid_microcontroller.runtime_plugin"}
 
 
 def test_no_part_of_the_core_hides_a_public_function():
@@ -152,7 +166,3 @@ def test_no_part_of_the_core_hides_a_public_function():
     hidden = {name for name in inlaid.__all__ if importlib.util.find_spec(f"inlaid.{name}") is not None}
     assert hidden == packages
     assert all(getattr(inlaid, name) is not None for name in inlaid.__all__)
-
-
-def test_the_core_is_marked_as_typed():
-    assert (ROOT / "core" / "inlaid" / "py.typed").exists()

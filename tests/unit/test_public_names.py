@@ -53,14 +53,14 @@ def test_what_is_public_is_annotated() -> None:
 
 
 def test_the_stub_is_that_of_the_operators() -> None:
-    script = ROOT / "operator_stubs.py"
+    script = ROOT / "tools" / "operator_stubs.py"
     spec = spec_from_file_location("operator_stubs", script)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     written = typing.cast(str, module.render())
     kept = (CORE / "ops" / "__init__.pyi").read_text(encoding="utf-8")
-    assert ast.dump(ast.parse(kept)) == ast.dump(ast.parse(written)), "run: python operator_stubs.py"
+    assert ast.dump(ast.parse(kept)) == ast.dump(ast.parse(written)), "run: python tools/operator_stubs.py"
 
 
 PROGRAM = """

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_type_hints
 
 import pytest
 
-from inlaid import records
+from inlaid_runtime import records
 
 MAKERS = pytest.mark.parametrize("maker", [records.dataclass, dataclasses.dataclass], ids=["inlaid", "standard"])
 SLOTS = pytest.mark.parametrize("slots", [False, True], ids=["dict", "slots"])

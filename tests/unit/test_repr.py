@@ -10,8 +10,8 @@ import pytest
 
 import inlaid
 from inlaid import ops, te
-from inlaid.artifact import TensorSpec
-from inlaid.types import dtype
+from inlaid_runtime.artifact import TensorSpec
+from inlaid_runtime.types import dtype
 
 X = inlaid.var("x", ("batch", 3))
 MODEL = inlaid.function([X], ops.relu(X @ np.ones((3, 4), np.float32)))
@@ -77,7 +77,7 @@ def test_a_function_prints_as_text() -> None:
 
 
 def test_html_is_escaped_and_not_endless() -> None:
-    from inlaid.markup import preformatted, table
+    from inlaid_runtime.markup import preformatted, table
 
     assert "<script" not in table("<script>", ("<script>",), [("<script>",)]) + preformatted("<script>")
     assert "and 100 more lines" in preformatted("x\n" * 300)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from inlaid.plugins.hookspecs import GROUP
-from inlaid.plugins.registry import PluginRegistry
+from inlaid.plugins.registry import PluginRegistry, default_registry
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = [ROOT / "examples" / "acme" / "pyproject.toml", *sorted(Path(__file__).parent.glob("*/pyproject.toml"))]
@@ -21,9 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mistakes", action="store_true", help="plant every mistake in the example, not a sample")
 
 
-def _entry_points(project: Path) -> list[importlib.metadata.EntryPoint]:
-    declared = tomllib.loads(project.read_text())["project"]["entry-points"][GROUP]
-    return [importlib.metadata.EntryPoint(name, module, GROUP) for name, module in declared.items()]
+def _entry_points(project: Path) -> list[EntryPoint]:
+    groups = tomllib.loads(project.read_text())["project"]["entry-points"]
+    return [EntryPoint(name, module, group) for group, points in groups.items() for name, module in points.items()]
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +30,6 @@ def vendors() -> PluginRegistry:
     """A registry with the installed plugins and these."""
     sys.path.extend(str(project.parent / "src") for project in PROJECTS)
     points = [point for project in PROJECTS for point in _entry_points(project)]
-    registry = PluginRegistry.discover([*importlib.metadata.entry_points(group=GROUP), *points])
-    assert not registry.problems()
+    registry = PluginRegistry.discover([*default_registry().entry_points, *points])
+    assert not registry.problems() and not registry.runtimes.problems()
     return registry

@@ -11,7 +11,6 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.artifact.plan import Invoke
 from inlaid.conformance.case import Outcome
 from inlaid.conformance.levels import chains, composites
 from inlaid.conformance.patterned import facts
@@ -23,7 +22,6 @@ from inlaid.driver.context import DriverContext
 from inlaid.driver.measure import MeasuredCosts
 from inlaid.driver.quantize import quantize
 from inlaid.driver.shadow import shadow
-from inlaid.errors import Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.transform import substitute
@@ -32,7 +30,9 @@ from inlaid.partitioning.explain import explain
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
 from inlaid.settings import Isolation, Settings
-from inlaid.types import TensorType
+from inlaid_runtime.artifact.plan import Invoke
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import TensorType
 from zoo import feeds
 from zoo.net import Net
 from zoo.quantised import quantised

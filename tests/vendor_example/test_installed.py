@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from inlaid.runtime.c_source import find_compiler
+from inlaid_runtime.execution.c_source import find_compiler
 from zoo.net import Net
 
 pytestmark = pytest.mark.slow

@@ -212,8 +212,8 @@ MISTAKES = {
     ),
     "imports-operators-early": Mistake(
         "plugin.py",
-        "from inlaid.types import MemoryScope\n",
-        "import inlaid.ops  # noqa: F401\nfrom inlaid.types import MemoryScope\n",
+        "from inlaid_runtime.types import MemoryScope\n",
+        "import inlaid.ops  # noqa: F401\nfrom inlaid_runtime.types import MemoryScope\n",
         "plugin/loads-lazily",
     ),
     "runs-16-instructions": Mistake(
@@ -254,7 +254,8 @@ def _environment(folder: Path, mistake: Mistake) -> dict[str, str]:
     facts = folder / "inlaid_acme-0.1.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: inlaid-acme\nVersion: 0.1\n")
-    (facts / "entry_points.txt").write_text("[inlaid.plugins]\nacme = inlaid_acme.plugin\n")
+    groups = {"inlaid.plugins": "inlaid_acme.plugin", "inlaid.runtimes": "inlaid_acme.runtime_plugin"}
+    (facts / "entry_points.txt").write_text("".join(f"[{group}]\nacme = {module}\n" for group, module in groups.items()))
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
 
 

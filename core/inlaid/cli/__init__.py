@@ -69,7 +69,7 @@ def _words(error: Exception, debug: bool) -> str:
     """Format an error, with its remedy for the command line. The number of an operating-system error is left out."""
     import click
 
-    from inlaid.errors import InlaidError, PluginError
+    from inlaid_runtime.errors import InlaidError, PluginError
 
     if isinstance(error, click.ClickException):
         return error.format_message()

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from inlaid.artifact import TensorSpec
 from inlaid.cli.common import (
     dims_option,
     echo,
@@ -28,6 +27,7 @@ from inlaid.cli.common import (
 from inlaid.cli.comparison import PEERS, Comparison, Result, Timing, check_installed, compare_engines, with_threads
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.json_output import print_json
+from inlaid_runtime.artifact import TensorSpec
 
 COLUMNS = 100
 """Greatest width of the table, in characters."""
@@ -99,11 +99,11 @@ def bench_command(
 def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
     """Return the inputs of a model, without compiling it."""
     if is_package(model):
-        from inlaid.runtime import load
+        from inlaid_runtime import load
 
         return load(model).inputs
     import inlaid
-    from inlaid.types import TensorType
+    from inlaid_runtime.types import TensorType
 
     params = inlaid.load(model, dims).main.params
     return tuple(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from inlaid.cache import caches
 from inlaid.cli.common import json_option
 from inlaid.cli.json_output import print_json
+from inlaid_runtime.cache import caches
 
 
 @click.group("cache")

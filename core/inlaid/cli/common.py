@@ -14,11 +14,11 @@ import click
 from click.core import ParameterSource
 
 from inlaid.cli.text import printable
-from inlaid.errors import InlaidWarning, InputError
+from inlaid_runtime.errors import InlaidWarning, InputError
 
 if TYPE_CHECKING:
-    from inlaid.artifact import TensorSpec
-    from inlaid.runtime.executable import Executable
+    from inlaid_runtime.artifact import TensorSpec
+    from inlaid_runtime.execution.executable import Executable
 
 Report = Callable[[str, int, int], None]
 PACKAGE = ".inlaid"
@@ -209,7 +209,7 @@ def executable_of(
 ) -> Executable:
     """Load a package, or compile a model. Raises `UsageError` if a package is given a target or a precision."""
     if is_package(model):
-        from inlaid.runtime import load
+        from inlaid_runtime import load
 
         refuse_given(model, "targets", "precision")
         return load(model, devices=devices)
@@ -228,7 +228,7 @@ def make_inputs(
 
     import numpy as np
 
-    from inlaid.runtime.example import example_inputs
+    from inlaid_runtime.execution.example import example_inputs
 
     arrays: dict[str, Any] = {}
     sizes = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}

@@ -28,9 +28,9 @@ import numpy as np
 
 from inlaid.cli import engines
 from inlaid.cli.engines import MODULES, PACKAGES, Job
-from inlaid.cores import usable_cores
-from inlaid.errors import CompileError, InputError
 from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid_runtime.cores import usable_cores
+from inlaid_runtime.errors import CompileError, InputError
 
 OWN = "inlaid"
 UNFUSED = "inlaid, fusion off"

@@ -27,8 +27,8 @@ from inlaid.cli.common import (
 )
 from inlaid.cli.json_output import print_json
 from inlaid.cli.quantize import Quantizer, chosen, quantize_options
-from inlaid.errors import FallbackWarning, InputError
-from inlaid.runtime.output import check_output
+from inlaid_runtime.errors import FallbackWarning, InputError
+from inlaid_runtime.execution.output import check_output
 
 if TYPE_CHECKING:
     from inlaid.api import Compiled

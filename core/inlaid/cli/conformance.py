@@ -12,8 +12,8 @@ from rich.table import Table
 
 from inlaid.cli.common import echo, json_option, progress_bar
 from inlaid.cli.exit_codes import ExitCode
-from inlaid.cores import usable_cores
-from inlaid.errors import InputError
+from inlaid_runtime.cores import usable_cores
+from inlaid_runtime.errors import InputError
 
 if TYPE_CHECKING:
     from inlaid.conformance.report import Report

@@ -81,7 +81,7 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ChildProcessError(done.stderr)
-    executable = importlib.import_module("inlaid.runtime").load(package)
+    executable = importlib.import_module("inlaid_runtime").load(package)
     on = ", ".join(dict.fromkeys(region.target for region in executable.regions)) or "nothing left to run"
     return Prepared(
         lambda: executable.run(inputs),
@@ -273,7 +273,7 @@ def _peak_mib() -> float:
 
 def _reason(error: Exception) -> str:
     """Return the last line of an error's message, which has the cause. Output of another process already names the exception."""
-    from inlaid.errors import InlaidError
+    from inlaid_runtime.errors import InlaidError
 
     text = error.on_command_line() if isinstance(error, InlaidError) else str(error)
     last = (text.strip().splitlines() or [""])[-1]

@@ -31,7 +31,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
     import click
 
-    from inlaid import errors
+    from inlaid_runtime import errors
 
     match error:
         case errors.CheckFailed():

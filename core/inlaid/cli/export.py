@@ -9,7 +9,7 @@ import click
 
 from inlaid.cli.common import dims_option, echo, executable_of, json_option, model_argument, refuse_given, target_option
 from inlaid.cli.json_output import print_json
-from inlaid.runtime.output import check_output
+from inlaid_runtime.execution.output import check_output
 
 
 @click.command("export")

@@ -30,7 +30,7 @@ def strict(value: Any) -> Any:
 def error_json(error: BaseException, message: str, code: int, kind: str) -> dict[str, Any]:
     """Return the object that `--json` prints for an error: kind, exit code, exception class, `message` and location, None if
     unknown."""
-    from inlaid.errors import InlaidError, Remedy
+    from inlaid_runtime.errors import InlaidError, Remedy
 
     facts: dict[str, Any] = {"kind": kind, "code": code, "type": type(error).__name__, "message": message}
     if isinstance(error, InlaidError):

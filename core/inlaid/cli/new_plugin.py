@@ -12,17 +12,19 @@ import click
 from inlaid import __version__
 from inlaid.cli.common import echo, json_option
 from inlaid.cli.json_output import print_json
-from inlaid.errors import InputError
 from inlaid.plugins.registry import default_registry
-from inlaid.plugins.target import PLUGIN_API_VERSION, Level
-from inlaid.runtime.output import write_text
+from inlaid.plugins.target_spec import Level
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.output import write_text
+from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BANNED = (
     "api", "cli", "conformance", "driver", "frontends", "onnx_backend", "partitioning", "quantization", "reference",
-    "runtime.executor", "runtime.layout", "settings",
+    "settings",
 )  # fmt: skip
-"""Modules of Inlaid that plugins must not import."""
+"""Modules of the compiler that plugins must not import."""
+_BANNED_OF_RUNTIME = ("inlaid_runtime.execution.executor", "inlaid_runtime.execution.layout")
 _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64", "bool"'}
 
 
@@ -89,7 +91,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
         "level": level.value,
         "dtypes": _DTYPES[level],
         "memory": memory,
-        "banned": [f"inlaid.{module}" for module in _BANNED],
+        "banned": [*(f"inlaid.{module}" for module in _BANNED), *_BANNED_OF_RUNTIME],
         "api_version": PLUGIN_API_VERSION,
         "release": f"{major}.{minor}",
         "next_release": f"{major}.{int(minor) + 1}",
@@ -100,7 +102,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
         ".gitignore": "both/gitignore",
         ".github/workflows/test.yml": "both/ci.yml",
         f"src/{package}/__init__.py": "both/init.py",
-        f"src/{package}/plugin.py": "both/plugin.py",
+        **{f"src/{package}/{part}.py": f"both/{part}.py" for part in ("plugin", "runtime_plugin")},
         **{f"src/{package}/{part}.py": f"{level.value}/{part}.py" for part in ("rules", "codegen", "runtime")},
         **({f"src/{package}/runtime.py": "region/device_runtime.py"} if memory == "device" else {}),
         f"tests/test_{name}.py": "both/test.py",

@@ -20,7 +20,7 @@ from inlaid.cli.common import (
     target_option,
 )
 from inlaid.cli.json_output import print_json
-from inlaid.runtime.output import check_output, write_text
+from inlaid_runtime.execution.output import check_output, write_text
 
 if TYPE_CHECKING:
     from inlaid.partitioning import Partitioned
@@ -56,8 +56,8 @@ def partition_command(
     from inlaid.driver.measure import region_seconds, usual_inputs
     from inlaid.driver.report import report_of
     from inlaid.plugins.registry import default_registry
-    from inlaid.runtime.executable import Executable
     from inlaid.settings import Settings
+    from inlaid_runtime.execution.executable import Executable
 
     refuse_package(model)
     targets = given_or_default(targets)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from inlaid.plugins import Capabilities
-from inlaid.runtime.profile import Profile, Row
+from inlaid_runtime.execution.profile import Profile, Row
 
 WIDTH, HEIGHT = 860, 480
 """Size of the drawing area, in pixels."""

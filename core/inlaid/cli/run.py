@@ -8,7 +8,6 @@ from typing import Any
 import click
 import numpy as np
 
-from inlaid.arith import SizeVar, free_vars
 from inlaid.cli.common import (
     devices_option,
     dims_option,
@@ -25,11 +24,12 @@ from inlaid.cli.common import (
     target_option,
 )
 from inlaid.cli.json_output import print_json
-from inlaid.errors import CheckFailed, InputError
-from inlaid.runtime.example import PYTHON
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import check_output, replacing, write_text
-from inlaid.runtime.profile import Profile
+from inlaid_runtime.arith import SizeVar, free_vars
+from inlaid_runtime.errors import CheckFailed, InputError
+from inlaid_runtime.execution.example import PYTHON
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.output import check_output, replacing, write_text
+from inlaid_runtime.execution.profile import Profile
 
 
 @click.command("run")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from inlaid.cli.common import json_option
 from inlaid.cli.json_output import print_json
-from inlaid.plugins.registry import default_registry
+from inlaid.plugins.registry import compile_half_remedy, default_registry
 
 WIDTH_OF_PIPES = 200
 """Table width in columns when output is not a terminal, wide enough to keep each row on one line."""
@@ -40,7 +40,14 @@ def targets_command(as_json: bool) -> None:
                     "detail": detail,
                 }
             )
-    _print(rows, ("plugin", "version", "target"), as_json)
+    runtimes = registry.runtimes
+    for plugin in runtimes.plugins():
+        for kind in set(plugin.kinds) - set(registry.kinds()):
+            status = runtimes.probe(runtimes.target(kind))
+            detail = f"{status.detail}; runs packages only, to compile: {compile_half_remedy(kind)}"
+            facts = {"plugin": plugin.name, "version": plugin.version, "target": kind, "available": status.available}
+            rows.append({**facts, "compiles": False, "detail": detail})
+    _print(sorted(rows, key=lambda row: (row["plugin"], row["target"])), ("plugin", "version", "target"), as_json)
 
 
 @click.command("formats")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.errors import Unsupported
-from inlaid.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
-from inlaid.types import DType
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.execution.c_source import REGION_PARAMETERS, REGION_PRELUDE
+from inlaid_runtime.types import DType
 
 if TYPE_CHECKING:  # the runtime uses this module too, without the compiler
     from inlaid.tensor.region import RegionBuffer

@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
-from inlaid import arith
 from inlaid.codegen import c_values
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_indices import index_text
 from inlaid.codegen.c_values import ATOM, Text
-from inlaid.errors import Unsupported
-from inlaid.names import unique
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.names import unique
+from inlaid_runtime.types import DType, dtype
 
 WIDTH = 110
 """Maximum length of an expression in characters; parts of a longer expression get variables."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from inlaid import arith
 from inlaid.codegen import c_values
 from inlaid.codegen.c_values import ATOM, Text
-from inlaid.errors import CompileError
+from inlaid_runtime import arith
+from inlaid_runtime.errors import CompileError
 
 _CALLS = {arith.FloorDiv: "floordiv", arith.FloorMod: "floormod", arith.Min: "min", arith.Max: "max"}
 _OPERATORS = {arith.Add: ("+", c_values.SUM), arith.Mul: ("*", c_values.PRODUCT), arith.And: ("&&", ATOM), arith.Or: ("||", ATOM)}

@@ -10,20 +10,20 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from inlaid import arith
 from inlaid.codegen import c_values
 from inlaid.codegen.c import C_TYPES, c_type, spread
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_statements import Emitter, Statements
 from inlaid.codegen.c_values import ATOM, Text
-from inlaid.errors import Unsupported
-from inlaid.records import dataclass, field
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.legalise import carrier, legalise
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import DType
 
 STACK_LIMIT = 1 << 16
 """Maximum bytes of one local buffer."""

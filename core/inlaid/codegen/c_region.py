@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from inlaid import arith
 from inlaid.codegen.c import address, cplusplus, region_source
 from inlaid.codegen.c_indices import helpers, index_text
 from inlaid.codegen.c_kernel import print_kernel, stored_type
-from inlaid.runtime.host import VIOLATION
 from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
+from inlaid_runtime import arith
+from inlaid_runtime.execution.host import VIOLATION
 
 _INCLUDES = "#include <math.h>\n#include <stdio.h>\n#include <string.h>\n"
 
 
 def region_in_c(region: RegionProgram) -> bytes:
-    """Print a region as C source that defines the function `region.name` (see `inlaid.runtime.host`). Equal regions give equal
-    bytes. Raises `Unsupported` for constructs that C lacks."""
+    """Print a region as C source that defines the function `region.name` (see `inlaid_runtime.execution.host`). Equal regions give
+    equal bytes. Raises `Unsupported` for constructs that C lacks."""
     kernels = [print_kernel(kernel, f"kernel{number}") for number, kernel in enumerate(region.kernels)]
     entry = "\n".join(_entry(region, [kernel.checks for kernel in kernels]))
     code = "\n".join(kernel.text for kernel in kernels)

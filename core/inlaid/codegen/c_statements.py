@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from inlaid import arith
 from inlaid.codegen.c_expressions import Expressions
-from inlaid.errors import CompileError, Unsupported
-from inlaid.records import dataclass
 from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.records import dataclass
 
 _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)
 

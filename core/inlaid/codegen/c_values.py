@@ -8,8 +8,8 @@ import re
 import struct
 
 from inlaid.codegen.c import C_TYPES, c_type
-from inlaid.records import dataclass
-from inlaid.types import DType, dtype
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, dtype
 
 NATIVE = frozenset(C_TYPES)
 """Names of the element types with C arithmetic. Other element types are legalized to these before printing."""

@@ -6,11 +6,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
-from inlaid.artifact import ALIGNMENT
-from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.launches import (
+from inlaid.tensor import ir
+from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
+from inlaid.tensor.transform.launches import Kernel, Launches, split_launches
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.launches import (
     HOST_VARIABLE,
     Descriptor,
     KernelFunction,
@@ -22,10 +25,7 @@ from inlaid.runtime.launches import (
     Size,
     Step,
 )
-from inlaid.tensor import ir
-from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
-from inlaid.tensor.transform.launches import Kernel, Launches, split_launches
-from inlaid.types import MemoryScope
+from inlaid_runtime.types import MemoryScope
 
 AXES = ("x", "y", "z")
 

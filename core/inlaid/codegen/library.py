@@ -23,10 +23,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
-from inlaid.arith import Dim, SizeVar
 from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
-from inlaid.records import dataclass
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.records import dataclass
 
 WEIGHTS = "inlaid_weights"
 """Symbol of the block of all weights."""
@@ -47,8 +47,8 @@ class Place:
 
 @dataclass(frozen=True)
 class CallStep:
-    """Call a region through the C ABI (`inlaid.runtime.host`), with the values of its dimensions, which are 0 if it computes them.
-    If it fails, return its message, and its error code or, for a size that violates a constraint, `INVALID_SIZE`."""
+    """Call a region through the C ABI (`inlaid_runtime.execution.host`), with the values of its dimensions, which are 0 if it
+    computes them. If it fails, return its message, and its error code or, for a size that violates a constraint, `INVALID_SIZE`."""
 
     symbol: str
     inputs: tuple[Place, ...]
@@ -102,7 +102,7 @@ class LibraryFunction:
 
 
 class LibraryCodegen(Codegen):
-    """A code generator whose artifacts are images (`inlaid.artifact.image`), which can be linked into shared libraries."""
+    """A code generator whose artifacts are images (`inlaid_runtime.artifact.image`), which can be linked into shared libraries."""
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from inlaid.graph import ir
 from inlaid.ops.convolution import conv
 from inlaid.ops.linear import matmul
 from inlaid.partitioning.accumulate import WIDEST, greatest
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 BIASES = 64
 """The largest sum is this many times as large as the biases beside it."""

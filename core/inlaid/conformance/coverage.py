@@ -20,14 +20,14 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.conformance.corpus import FILLS, Choices, Entry, Example, Form, Unfit
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.values import MIXES, Mix
-from inlaid.errors import InlaidError
 from inlaid.graph.pattern import operators_of
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import AcceptIf, Reject, Tiles
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InlaidError
 
 TRIES = 300
 """Greatest number of vectors tried per element type."""

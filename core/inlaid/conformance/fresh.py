@@ -1,6 +1,6 @@
 """Runs commands in new processes, `python -m inlaid.conformance.inside`, with a request on standard input.
 
-A request is a JSON object: `command`, one of `inside.COMMANDS`; `plugins`, plugin names with their module names; and the command's
+A request is a JSON object: `command`, one of `inside.COMMANDS`; `plugins`, module names by group and plugin name; and the command's
 arguments. Each answer is JSON on one line of standard output.
 """
 
@@ -24,7 +24,7 @@ Json = Any
 
 def ask(
     command: str,
-    plugins: Mapping[str, str],
+    plugins: Mapping[str, Mapping[str, str]],
     environment: Mapping[str, str] | None = None,
     limit: int = LIMIT,
     **arguments: Json,
@@ -39,14 +39,14 @@ def ask(
 
 def ask_each(
     command: str,
-    plugins: Mapping[str, str],
+    plugins: Mapping[str, Mapping[str, str]],
     environment: Mapping[str, str] | None = None,
     limit: int = LIMIT,
     **arguments: Json,
 ) -> tuple[list[Json], str | None]:
     """Run a command in a new process. Returns all answers, and a description of the failure if the process crashes, raises, exceeds
     `limit` seconds or gives no answer."""
-    request = {"command": command, "plugins": dict(plugins), **arguments}
+    request = {"command": command, "plugins": plugins, **arguments}
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
     line = [sys.executable, "-m", "inlaid.conformance.inside"]
     try:

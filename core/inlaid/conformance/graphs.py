@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from inlaid.conformance.corpus import Choices, Entry, Unfit
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
-from inlaid.types import TensorType, from_numpy
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import TensorType, from_numpy
 
 STEPS = 8
 """Greatest number of operators in a graph."""

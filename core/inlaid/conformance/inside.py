@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +15,13 @@ from inlaid.collector import collect_rarely
 from inlaid.conformance.fresh import Json, answer
 
 if TYPE_CHECKING:
-    from inlaid.artifact import TensorSpec
     from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.plugins import DeviceKernel
     from inlaid.plugins.registry import PluginRegistry
+    from inlaid_runtime.artifact import TensorSpec
 
-COMPILER = tuple(
-    f"inlaid.{name}"
-    for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
-)
-"""Packages that a process must not import if it only runs models."""
+COMPILER, CONTRACT = "inlaid", "inlaid.plugins"
+"""Package that a process must not import if it only runs models, but for the contract, which a module of both halves imports."""
 
 Request = Mapping[str, Any]
 
@@ -35,7 +31,9 @@ def imports(request: Request) -> Json:
     importlib.import_module("inlaid.plugins.registry")  # imported before plugins are discovered
     before = set(sys.modules)
     module = importlib.import_module(request["module"])
-    module.inlaid_targets()
+    for hook in ("inlaid_targets", "inlaid_runtimes"):
+        if hasattr(module, hook):
+            getattr(module, hook)()
     return sorted(set(sys.modules) - before)
 
 
@@ -45,7 +43,8 @@ def compile_samples(request: Request) -> Json:
 
     tested = _subject(request)
     if request["cut_off"]:
-        module = importlib.import_module(tested.registry.module(tested.plugin))
+        runtimes = tested.registry.runtimes
+        module = importlib.import_module(runtimes.module(runtimes.owner(tested.target.kind)))
         for hook in ("inlaid_runtime", "inlaid_probe"):
             setattr(module, hook, _refuse)
     return fingerprints(compiled(tested))
@@ -71,16 +70,18 @@ def resident(request: Request) -> Json:
 
 
 def run_packages(request: Request) -> Json:
-    """Run packages, each on inputs from an .npz file, and write the outputs to files. With `alone`, the compiler cannot be
-    imported."""
+    """Run packages, each on inputs from an .npz file, and write the outputs to files. Only run modules are loaded. With `alone`,
+    the compiler cannot be imported."""
     import numpy as np
 
-    from inlaid.runtime.executable import Executable
-    from inlaid.runtime.package import read_package
+    from inlaid_runtime.execution.executable import Executable
+    from inlaid_runtime.execution.package import read_package
+    from inlaid_runtime.plugins.hookspecs import GROUP
+    from inlaid_runtime.plugins.registry import RuntimeRegistry
 
-    registry = _registry(request)
     if request["alone"]:
         sys.meta_path.insert(0, _NoCompiler())
+    registry = RuntimeRegistry.of_modules(request["plugins"][GROUP])
     for stem in map(Path, request["stems"]):
         executable = Executable(read_package(stem.with_suffix(".inlaid")), registry=registry)
         with np.load(stem.with_suffix(".in.npz")) as inputs:
@@ -96,8 +97,8 @@ def run_kernels(request: Request) -> Json:
     stored outputs to files. `kernels`: stem, and workspace size in bytes; `symbol`: that of the regions."""
     import numpy as np
 
-    from inlaid.runtime.arrays import aligned_empty
-    from inlaid.runtime.package import read_package
+    from inlaid_runtime.execution.arrays import aligned_empty
+    from inlaid_runtime.execution.package import read_package
 
     registry = _registry(request)
     runtime = registry.runtime(registry.target(request["target"]))
@@ -152,7 +153,7 @@ class _NoCompiler(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         """Raise `ImportError` for modules of the compiler."""
-        if any(fullname == name or fullname.startswith(f"{name}.") for name in COMPILER):
+        if fullname.startswith(f"{COMPILER}.") and not f"{fullname}.".startswith(f"{CONTRACT}."):
             raise ImportError(f"{fullname} belongs to the compiler, which running a package must not need")
 
 
@@ -163,8 +164,8 @@ def run_libraries(request: Request) -> Json:
 
     import numpy as np
 
-    from inlaid.runtime.arrays import aligned_empty, usable
-    from inlaid.types import dtype
+    from inlaid_runtime.execution.arrays import aligned_empty, usable
+    from inlaid_runtime.types import dtype
 
     for stem, names, outputs, workspace in request["libraries"]:
         function = ctypes.CDLL(str(Path(stem).with_suffix(".so"))).model_run
@@ -184,10 +185,9 @@ def _refuse(*arguments: object, **named: object) -> None:
 
 
 def _registry(request: Request) -> PluginRegistry:
-    from inlaid.plugins.hookspecs import GROUP
     from inlaid.plugins.registry import PluginRegistry
 
-    return PluginRegistry.discover([EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()])
+    return PluginRegistry.of_modules(request["plugins"])
 
 
 def _subject(request: Request) -> TargetUnderTest:

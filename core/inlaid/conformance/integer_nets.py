@@ -13,7 +13,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.ops.fixed_point import ROUNDINGS, scaled
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 SPREAD = 40
 """Standard deviation of the results of a layer."""

@@ -13,10 +13,10 @@ import numpy as np
 
 from inlaid.conformance.coverage import SHAPE_ATTRS
 from inlaid.conformance.values import Array
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
-from inlaid.types import TensorType, from_numpy
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import TensorType, from_numpy
 
 SUBSETS = 32
 """Greatest number of sets of axes that are tried as one size of an example."""

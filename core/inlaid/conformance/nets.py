@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.conformance.integer_nets import INTEGER_NETS
 from inlaid.graph import ir
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 

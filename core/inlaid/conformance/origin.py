@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import traceback
 
-from inlaid.errors import InlaidError, InternalError, PluginError
-from inlaid.plugins.blame import describe
+from inlaid_runtime.errors import InlaidError, InternalError, PluginError
+from inlaid_runtime.plugins.blame import describe
 
 LIBRARIES = frozenset(("inlaid", "numpy", "ml_dtypes", "hypothesis", "pluggy")) | sys.stdlib_module_names
 """Packages that Inlaid calls, besides those of plugins."""

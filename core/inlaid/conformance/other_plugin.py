@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from inlaid.plugins import Capabilities, NoOptions, TargetSpec, hookimpl
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 KIND = "conformance_other"
 
 

@@ -23,7 +23,6 @@ from inlaid.conformance.corpus import Choices, Entry, Example, Unfit, entry_of
 from inlaid.conformance.coverage import Values, facts_of
 from inlaid.conformance.factors import distinguished, near_ties
 from inlaid.conformance.values import Array, Mix, random_array
-from inlaid.errors import InlaidError, KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -44,7 +43,8 @@ from inlaid.graph.transform import substitute
 from inlaid.ops.fixed_point import FRACTION, ROUNDINGS, SINGLE
 from inlaid.plugins import Capabilities
 from inlaid.plugins.contract import UP
-from inlaid.types import TensorType, Type, dtype, from_numpy
+from inlaid_runtime.errors import InlaidError, KernelFault
+from inlaid_runtime.types import TensorType, Type, dtype, from_numpy
 
 TURNS = 16
 """Greatest number of examples drawn for an operator until one fits."""

@@ -13,8 +13,8 @@ from inlaid import __version__
 from inlaid.conformance.case import LEVELS, Outcome, Result
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import DeviceStatus, Tolerance
-from inlaid.plugins.target import PLUGIN_API_VERSION
-from inlaid.runtime.output import check_output, write_files
+from inlaid_runtime.execution.output import check_output, write_files
+from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
 
 FORMAT = "inlaid-conformance-2"
 NOT_CLAIMED = "not claimed"

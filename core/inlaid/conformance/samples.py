@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.artifact import Artifact
 from inlaid.conformance.case import NotClaimed, Undefined
 from inlaid.conformance.corpus import Choices, Entry, Form, entry_of
 from inlaid.conformance.coverage import may_claim, search
@@ -23,7 +22,6 @@ from inlaid.conformance.patterned import drawn
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, hold, of_composite, of_model, of_operator
 from inlaid.driver.build import ALONE
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -31,8 +29,10 @@ from inlaid.graph.transform import transform
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Region, Reject, Tolerance
-from inlaid.runtime.executable import Executable
-from inlaid.types import from_numpy
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import from_numpy
 
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),

@@ -18,7 +18,7 @@ from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.partitioning.borders import decode, encode, stored_function
 from inlaid.plugins import Border
-from inlaid.types import TensorType, TupleType, Type, from_numpy
+from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy
 
 
 @dataclass(frozen=True)

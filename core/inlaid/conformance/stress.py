@@ -19,7 +19,6 @@ from inlaid.conformance.corpus import Example
 from inlaid.conformance.corpus.product import MOST_SCRATCH
 from inlaid.conformance.patterned import Draw, Made
 from inlaid.conformance.values import Array, factors
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -27,7 +26,8 @@ from inlaid.ops.composites import LARGEST_ADDED
 from inlaid.ops.fixed_point import FRACTION, ROUNDINGS, fixed_point
 from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Capabilities
-from inlaid.types import TensorType
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import TensorType
 
 ROWS = 24
 """Rows of an image, and of padding, that need several tiles."""

@@ -131,7 +131,7 @@ def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
         rest = cases[len(results) :]
         answers, problem = fresh.ask_each(
             "run",
-            tested.registry.modules(),
+            tested.registry.all_modules(),
             limit=fresh.LIMIT + SECONDS * len(rest),
             target=tested.text,
             examples=tested.examples,

@@ -9,13 +9,11 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from inlaid import ops
-from inlaid.cache import caches
 from inlaid.driver.build import package_alone
 from inlaid.driver.compile import compile_module, cut
 from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.region import borders_of
 from inlaid.driver.standalone import check_whole
-from inlaid.errors import InlaidError, PluginError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
@@ -38,8 +36,10 @@ from inlaid.plugins import (
     Verdict,
 )
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.package import Package
+from inlaid_runtime.cache import caches
+from inlaid_runtime.errors import InlaidError, PluginError, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.package import Package
 
 T = TypeVar("T")
 RECENT = 8

@@ -12,11 +12,11 @@ from inlaid.conformance.origin import fault_text
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import flat
-from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins import Tolerance
-from inlaid.types import TensorType, Type
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import TensorType, Type
 
 Array = np.ndarray[Any, Any]
 

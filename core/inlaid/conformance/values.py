@@ -8,7 +8,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from inlaid.types import DType, dtype
+from inlaid_runtime.types import DType, dtype
 
 Array = np.ndarray[Any, Any]
 Mix = Literal["plain", "special", "edge", "full", "small"]

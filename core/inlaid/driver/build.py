@@ -8,10 +8,6 @@ from functools import partial
 from typing import Any
 
 from inlaid import ops
-from inlaid.arith import Dim
-from inlaid.artifact import Artifact
-from inlaid.artifact.plan import Program, RegionInfo
-from inlaid.cache import MemoryStore, caches
 from inlaid.driver.context import DriverContext, Programs
 from inlaid.driver.donation import warn_of_unused
 from inlaid.driver.fallback import with_fallback, without
@@ -19,7 +15,6 @@ from inlaid.driver.isolate import Isolated, isolation
 from inlaid.driver.prepare import FALLBACK
 from inlaid.driver.region import borders_of, compile_region, source_nodes
 from inlaid.driver.standalone import on_fallback, standalone
-from inlaid.errors import FallbackWarning, InlaidError
 from inlaid.graph import ir
 from inlaid.graph.ir import Function
 from inlaid.graph.scope_conditions import conditions_in, held_constraints
@@ -33,8 +28,13 @@ from inlaid.partitioning.outline import call_by_name, outlined, region_condition
 from inlaid.passes.manager import Instrument
 from inlaid.plugins import Borders, Region
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.package import Package
 from inlaid.settings import DEFAULT, Settings
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.artifact.plan import Program, RegionInfo
+from inlaid_runtime.cache import MemoryStore, caches
+from inlaid_runtime.errors import FallbackWarning, InlaidError
+from inlaid_runtime.execution.package import Package
 
 ALONE = "region0"
 """Name of the only region of `package_alone`."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from inlaid.driver.build import ALONE, build_regions
 from inlaid.driver.context import candidate_of
-from inlaid.errors import InputError, ScheduleError, Unsupported, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.lowering.kernel import LoopCompute
@@ -18,12 +17,13 @@ from inlaid.partitioning import Partitioned
 from inlaid.partitioning.outline import call_by_name, outlined
 from inlaid.plugins import Level
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.package import Package
 from inlaid.schedules.by_hand import scheduled
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime.errors import InputError, ScheduleError, Unsupported, VerifyError
+from inlaid_runtime.execution.package import Package
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 
 def build_scheduled(

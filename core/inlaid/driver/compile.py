@@ -17,7 +17,6 @@ from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
 from inlaid.driver.region import watch_region
 from inlaid.driver.standalone import check_whole
-from inlaid.errors import CompileError
 from inlaid.faults import reports_faults
 from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
@@ -25,12 +24,13 @@ from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.control import absorb_control
 from inlaid.passes.manager import Capture, Instrument, PassManager
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.package import Package
 from inlaid.settings import DEFAULT, Settings
 from inlaid.tensor.ir import LoopProgram
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.package import Package
 
 if TYPE_CHECKING:
-    from inlaid.runtime.executable import Executable
+    from inlaid_runtime.execution.executable import Executable
 
 PARTITION = "partition"
 """Name of the partitioning step."""
@@ -113,7 +113,7 @@ def compile_module(
     package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:
         progress("load", 0, 0)
-    from inlaid.runtime.executable import Executable  # on use: a command that only compiles does not run
+    from inlaid_runtime.execution.executable import Executable  # on use: a command that only compiles does not run
 
     return Executable(package, registry=registry, devices=devices)
 

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from inlaid.arith import Constraint
-from inlaid.cache import Store, caches
-from inlaid.errors import CompileError, Unsupported
 from inlaid.graph.ir import Call, Function, Module, in_order, introduced_sizes, post_order
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import conditions_of
@@ -26,7 +23,6 @@ from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Scratch, Target
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.records import dataclass, field, replace
 from inlaid.schedules.by_hand import ByHandRule
 from inlaid.schedules.default import shared_rules, shared_transforms
 from inlaid.schedules.rule import KernelContext, ScheduleRule
@@ -34,6 +30,10 @@ from inlaid.schedules.trace import Scheduled, replay_kernel
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.cache import Store, caches
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.records import dataclass, field, replace
 
 Programs = dict[str, dict[Any, LoopProgram]]
 """Kernels of each target, by the source from which each was made: unscheduled and finished programs."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.plugins.contract import Tolerance
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 

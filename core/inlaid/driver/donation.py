@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 
-from inlaid.artifact.plan import Plan
-from inlaid.errors import DonationWarning, InputError, suggestion
 from inlaid.graph.ir import Function
+from inlaid_runtime.artifact.plan import Plan
+from inlaid_runtime.errors import DonationWarning, InputError, suggestion
 
 
 def check_donated(function: Function, donate: Collection[str]) -> None:

@@ -13,11 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
-from inlaid.artifact import ALIGNMENT, Artifact
-from inlaid.artifact.image import read_image
-from inlaid.artifact.plan import Invoke, Move, Plan
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.elf import Blob, Bytes, link
 from inlaid.codegen.library import (
@@ -32,15 +27,20 @@ from inlaid.codegen.library import (
     Place,
 )
 from inlaid.driver.export_sizes import LibrarySizes, byte_count
-from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported
-from inlaid.names import unique
 from inlaid.plugins import Exported as Files
-from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.records import dataclass
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import check_output, write_files
-from inlaid.runtime.package import Package
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.artifact import ALIGNMENT, Artifact
+from inlaid_runtime.artifact.image import read_image
+from inlaid_runtime.artifact.plan import Invoke, Move, Plan
+from inlaid_runtime.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.output import check_output, write_files
+from inlaid_runtime.execution.package import Package
+from inlaid_runtime.names import unique
+from inlaid_runtime.plugins.blame import blame
+from inlaid_runtime.records import dataclass
 
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """

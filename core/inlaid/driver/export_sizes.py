@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim, SizeVar, free_vars
-from inlaid.artifact import Artifact
-from inlaid.artifact.plan import Invoke, Plan, Value
 from inlaid.codegen.library import SizeCheck
-from inlaid.errors import Remedy, Unsupported, dims_setting
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim, SizeVar, free_vars
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.artifact.plan import Invoke, Plan, Value
+from inlaid_runtime.errors import Remedy, Unsupported, dims_setting
 
 
 class LibrarySizes:

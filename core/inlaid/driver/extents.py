@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.errors import CompileError
 from inlaid.graph.ir import Call, Module, post_order
 from inlaid.graph.operator import Operator
-from inlaid.runtime.codec import LARGEST_INTEGER, MAX_RANK
-from inlaid.runtime.sizes import LIMIT
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.codec import LARGEST_INTEGER, MAX_RANK
+from inlaid_runtime.execution.sizes import LIMIT
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 _BITS = LIMIT.bit_length() - 1
 

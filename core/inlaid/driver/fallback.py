@@ -14,7 +14,7 @@ from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.compose import dissolve
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import FunctionType
+from inlaid_runtime.types import FunctionType
 
 _MAIN = "main"
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from inlaid.errors import ScheduleWarning, dims_setting
 from inlaid.lowering.wide_products import multiplies_bytes
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
@@ -15,6 +14,7 @@ from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor.region import KernelSchedule
+from inlaid_runtime.errors import ScheduleWarning, dims_setting
 
 MOST = 0.5
 """Share of a region's predicted time above which a warning is issued."""

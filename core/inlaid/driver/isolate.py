@@ -23,19 +23,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from inlaid.artifact import Artifact
-from inlaid.artifact.plan import Program
 from inlaid.driver.region import source_nodes
-from inlaid.errors import InlaidError, PackageError, PluginError, Remedy
 from inlaid.graph.ir import Function, Module
 from inlaid.graph.text import print_module
 from inlaid.plugins import Border, Borders, Region
-from inlaid.plugins.blame import describe, some
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.output import write_text
-from inlaid.runtime.package import Package, read_package, write_package
 from inlaid.settings import Isolation, Settings
-from inlaid.types import Layout
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.artifact.plan import Program
+from inlaid_runtime.errors import InlaidError, PackageError, PluginError, Remedy
+from inlaid_runtime.execution.output import write_text
+from inlaid_runtime.execution.package import Package, read_package, write_package
+from inlaid_runtime.plugins.blame import describe, some
+from inlaid_runtime.types import Layout
 
 T = TypeVar("T")
 
@@ -56,9 +56,9 @@ _TICK = 0.05
 
 @dataclass(frozen=True)
 class Session:
-    """Settings of all requests: `memory` limit in bytes, `plugins` as names and values of entry points."""
+    """Settings of all requests: `memory` limit in bytes, `plugins` as names, values and groups of entry points."""
 
-    plugins: list[tuple[str, str]]
+    plugins: list[tuple[str, str, str]]
     fusion: bool
     keep: bool
     memory: int
@@ -91,7 +91,7 @@ class Isolated:
         assert settings.isolation is not None
         self._registry = registry
         self._limits: Isolation = settings.isolation
-        plugins = [(point.name, point.value) for point in registry.entry_points]
+        plugins = [(point.name, point.value, point.group) for point in registry.entry_points]
         self._session = Session(plugins, settings.fusion, keep, self._limits.memory)
         self._written: dict[str, tuple[Function, Path]] = {}
         self._worker: _Worker | None = None

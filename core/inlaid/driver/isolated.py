@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from inlaid import ops
-from inlaid.artifact.plan import Program, RegionInfo
-from inlaid.cache import MemoryStore, caches
 from inlaid.driver.context import DriverContext, Programs
 from inlaid.driver.isolate import (
     BORDERS,
@@ -36,14 +34,15 @@ from inlaid.driver.isolate import (
     borders_from_json,
 )
 from inlaid.driver.region import borders_of, compile_region, source_nodes
-from inlaid.errors import InlaidError, Remedy, Unsupported
 from inlaid.graph.ir import Function
 from inlaid.graph.parse import parse
 from inlaid.plugins import Region
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.output import write_text
-from inlaid.runtime.package import Package, read_package, write_package
+from inlaid_runtime.artifact.plan import Program, RegionInfo
+from inlaid_runtime.cache import MemoryStore, caches
+from inlaid_runtime.errors import InlaidError, Remedy, Unsupported
+from inlaid_runtime.execution.output import write_text
+from inlaid_runtime.execution.package import Package, read_package, write_package
 
 
 def main(folder: Path, requests: int, replies: int) -> int:
@@ -67,7 +66,7 @@ class _Server:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin, GROUP) for plugin in session.plugins])
+        self._registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin) for plugin in session.plugins])
         kept = caches(session.keep).objects
         self._objects = MemoryStore() if kept.folder is None else kept
         self._programs: Programs = {}

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from inlaid.arith import SizeVar, free_vars, size_hint
 from inlaid.driver.build import ALONE, package_alone
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs
 from inlaid.partitioning.annotate import Candidate, Claim
 from inlaid.partitioning.compose import enclosed
 from inlaid.partitioning.cost import CostModel
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.example import example_inputs
-from inlaid.runtime.executable import Executable
 from inlaid.settings import DEFAULT, Settings
+from inlaid_runtime.arith import SizeVar, free_vars, size_hint
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.execution.example import example_inputs
+from inlaid_runtime.execution.executable import Executable
 
 RUNS = 7
 """Number of timed runs of an operator or a model; the result is the median time."""

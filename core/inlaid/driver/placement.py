@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from inlaid.errors import InputError, LockWarning, PlacementWarning
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.lock import Lock, replay
@@ -13,6 +12,7 @@ from inlaid.partitioning.optimise import by_cost
 from inlaid.partitioning.outline import Place, first_come
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import MEASURED, PLACEMENTS, PRIORITY, Settings
+from inlaid_runtime.errors import InputError, LockWarning, PlacementWarning
 
 WORTH_TELLING = 1e-3
 """Relative gap to the optimal placement above which the user is warned."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from inlaid.errors import InputError
 from inlaid.graph import ir
 from inlaid.graph.ir import Module
 from inlaid.ops.shape import transpose
@@ -25,6 +24,7 @@ from inlaid.passes.sink_transposes import sink_transposes
 from inlaid.plugins import Accept, Phase, Reject
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import AS_MODEL
+from inlaid_runtime.errors import InputError
 
 GraphPass = FunctionPass | ModulePass
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inlaid.artifact import Artifact
-from inlaid.artifact.variants import joined
 from inlaid.driver.context import DriverContext
 from inlaid.driver.generic import warn_of_bytes, warn_of_generic
-from inlaid.errors import PluginError
 from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
 from inlaid.partitioning.outline import region_operators
 from inlaid.passes.manager import Instrument, PassManager, on_function
 from inlaid.plugins import Borders, Level, Phase, Region
-from inlaid.plugins.blame import blame
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.artifact.variants import joined
+from inlaid_runtime.errors import PluginError
+from inlaid_runtime.plugins.blame import blame
 
 
 def source_nodes(region: Region) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from inlaid.driver.context import DriverContext
 from inlaid.driver.generic import described, generic_kernels
 from inlaid.driver.placement import cost_model
 from inlaid.driver.region import schedules_of_region
-from inlaid.errors import InlaidError, InlaidWarning
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.explain import explain
@@ -21,6 +20,7 @@ from inlaid.partitioning.report import Report
 from inlaid.plugins import Region
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import DEFAULT, Settings
+from inlaid_runtime.errors import InlaidError, InlaidWarning
 
 
 def report_of(

@@ -13,7 +13,6 @@ import numpy as np
 from inlaid.driver.build import package_alone
 from inlaid.driver.compile import cut
 from inlaid.driver.deviation import Deviation, deviation, failed
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Attrs, Operator
@@ -23,10 +22,11 @@ from inlaid.partitioning.annotate import Candidate, nodes_of
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins.contract import COMPOSITE, Tolerance
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import replacing
 from inlaid.settings import DEFAULT, Settings
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.output import replacing
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 Allowed = Callable[[str], Tolerance | None]
 """Returns the declared tolerance for an element type, None if none is declared."""

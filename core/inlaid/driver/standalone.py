@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from inlaid.driver.prepare import FALLBACK
-from inlaid.errors import EXPLAIN, Remedy, Unsupported, dims_setting
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate, named
 from inlaid.partitioning.place import reason
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import type_vars
+from inlaid_runtime.errors import EXPLAIN, Remedy, Unsupported, dims_setting
+from inlaid_runtime.types import type_vars
 
 SHOWN = 3
 """Number of operators that an error names."""

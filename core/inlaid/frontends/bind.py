@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.values import Values
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.compose import tensor_of
 from inlaid.ops.shape import simple
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 
 @dataclass

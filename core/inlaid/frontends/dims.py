@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from inlaid.errors import InputError, Remedy, dims_setting
+from inlaid_runtime.errors import InputError, Remedy, dims_setting
 
 LARGEST = 2**63 - 1
 """Maximum size: sizes are 64-bit integers."""

@@ -11,7 +11,7 @@ from inlaid.frontends.values import Values
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.ir import Call, Constant, Expr, GlobalVar, Span, Var, call, children, existential, rebuild
 from inlaid.graph.operator import Operator
-from inlaid.types import type_vars
+from inlaid_runtime.types import type_vars
 
 _TAKE_WITNESSES = ("iota", "sizes", "after")
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inlaid.errors import InlaidError, InputError, ModelImportError, PluginError
 from inlaid.frontends.other_formats import LFS, SAVED_MODEL, identify_format
-from inlaid.plugins.blame import describe
 from inlaid.plugins.frontend import HEAD_BYTES, Frontend, ModelSource
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_runtime.errors import InlaidError, InputError, ModelImportError, PluginError
+from inlaid_runtime.plugins.blame import describe
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Module

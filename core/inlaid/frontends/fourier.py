@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, count, expand_dims, join, scalar, slice_axis, squeeze, tensor_of
 from inlaid.ops.elementwise import add, cos, div, mod, mul, neg, sin, sub
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import iota, pad, transpose
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import DType
 
 
 def waves(rows: Dim, columns: Dim, length: Dim, dtype: DType) -> tuple[Expr, Expr]:

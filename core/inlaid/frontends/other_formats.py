@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 _OPTIMUM = "pip install optimum-onnx, then optimum-cli export onnx --model FOLDER out/"
 _TORCH = 'export it from the Python program that defines it: torch.onnx.export(model, inputs, "model.onnx", dynamo=True)'

@@ -11,7 +11,7 @@ from inlaid.plugins import Frontend, ModelSource, hookimpl
 if TYPE_CHECKING:
     from inlaid.graph.ir import Module
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 _IDENTIFIER = b"TFL3"
 """The file identifier of TensorFlow Lite, at byte offset 4."""

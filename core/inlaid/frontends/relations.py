@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from inlaid import arith
-from inlaid.arith import Constraint
 from inlaid.graph.conditions import recording
 from inlaid.graph.ir import Expr, post_order
-from inlaid.records import replace
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.records import replace
 
 Constraints = tuple[Constraint, ...]
 

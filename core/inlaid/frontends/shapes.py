@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim
 from inlaid.graph.conditions import require, require_equal
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import tensor_of
 from inlaid.ops.shape import bounded_stride, simple, strided_slice
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim
 
 _FAR = 2**31 - 1
 """Ends from this value on mean "to the end of the axis": exporters write the maximum of some integer width."""

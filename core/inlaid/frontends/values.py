@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim, SizeVar
-from inlaid.errors import InlaidError, KernelFault
+from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Loop, Tuple, TupleItem, Var, introduced_sizes, post_order, tuple_item
 from inlaid.graph.operator import Choice, Operator
 from inlaid.ops.shape import concrete
-from inlaid.records import dataclass
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import InlaidError, KernelFault
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.errors import TypeInferenceError, suggestion
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.errors import TypeInferenceError, suggestion
+from inlaid_runtime.types import TensorType
 
 if TYPE_CHECKING:
     from inlaid.graph.attrs import Attrs

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from inlaid import arith
-from inlaid.records import dataclass
-from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from inlaid import arith
-from inlaid.arith import Constraint as Constraint
-from inlaid.arith import Dim
-from inlaid.records import dataclass, field
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint as Constraint
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 
 @dataclass(frozen=True)

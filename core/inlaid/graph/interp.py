@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.errors import InlaidError, InputError, KernelFault, VerifyError
 from inlaid.graph.attrs import attr_vars, substitute_attrs
 from inlaid.graph.ir import (
     Call,
@@ -38,8 +36,10 @@ from inlaid.graph.ir import (
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scope_conditions import scope_conditions
 from inlaid.graph.scopes import Scope, Scopes, analyse, opens_scope
-from inlaid.records import dataclass, field
-from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InlaidError, InputError, KernelFault, VerifyError
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleType, Type, type_vars
 
 Value = Any
 Steps = Generator["tuple[Scope, _Frame, Scopes]", Value, Value]

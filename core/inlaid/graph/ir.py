@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.errors import InputError, TypeInferenceError
 from inlaid.graph.attrs import Attrs, attr_vars
 from inlaid.graph.operator import NO_TRAITS, Operator, Traits
 from inlaid.graph.span import Span as Span
 from inlaid.graph.unify import instantiate, join_types, unify
-from inlaid.records import dataclass, field
-from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InputError, TypeInferenceError
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, from_numpy, type_vars
 
 if TYPE_CHECKING:
-    from inlaid.arith import Constraint, Dim
+    from inlaid_runtime.arith import Constraint, Dim
 
 
 def _infix(name: str) -> tuple[Callable[[Expr, Operand], Call], Callable[[Expr, Operand], Call]]:
@@ -264,7 +264,7 @@ class Module:
 
     def _repr_html_(self) -> str:
         from inlaid.graph.text import show
-        from inlaid.markup import preformatted
+        from inlaid_runtime.markup import preformatted
 
         return preformatted(f"{self!r}\n\n{show(self)}")
 
@@ -322,7 +322,7 @@ def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> 
     """Make a constant from an array or a scalar. The array is not copied; the constant holds a read-only view of it."""
     data = np.asarray(value)
     if dtype is not None:
-        from inlaid.types import dtype as dtype_of
+        from inlaid_runtime.types import dtype as dtype_of
 
         data = data.astype(dtype_of(dtype).numpy, copy=False)
     element = from_numpy(data.dtype)

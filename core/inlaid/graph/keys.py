@@ -6,12 +6,12 @@ import dataclasses
 import hashlib
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith import Constraint
 from inlaid.graph.attrs import attr_items, sizes_in
 from inlaid.graph.ir import Call, Constant, Expr, Function, GlobalVar, If, Let, Loop, Module, Tuple, TupleItem, Var, children
 from inlaid.graph.operator import Operator
-from inlaid.types import Type, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.types import Type, substitute_type
 
 
 def structural_key(unit: Module | Expr) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from inlaid import arith
-from inlaid.arith import Dim, Expr, SizeVar
-from inlaid.errors import TypeInferenceError
 from inlaid.graph import ir
 from inlaid.graph.conditions import require
 from inlaid.graph.unify import bind_dims, fits, fresh_size, freshen, match_dims, require_bounds, unify
-from inlaid.types import FunctionType, TensorType, TupleType, Type, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, Expr, SizeVar
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, substitute_type
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Loop, Span

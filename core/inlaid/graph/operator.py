@@ -14,14 +14,14 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.attrs import Attrs as Attrs
-from inlaid.records import dataclass
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.records import dataclass
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Call, Expr
     from inlaid.graph.span import Span
-    from inlaid.types import Type
+    from inlaid_runtime.types import Type
 
 
 class FusionKind(Enum):

@@ -9,10 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Constraint
-from inlaid.arith.text import INFIX, Tokens, parse_expr, parse_infix, unquoted
-from inlaid.errors import ParseError, TypeInferenceError
 from inlaid.graph.ir import (
     Constant,
     Expr,
@@ -33,7 +29,11 @@ from inlaid.graph.ir import (
 )
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import fits, fresh_size
-from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.arith.text import INFIX, Tokens, parse_expr, parse_infix, unquoted
+from inlaid_runtime.errors import ParseError, TypeInferenceError
+from inlaid_runtime.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, dtype
 
 Array = np.ndarray[Any, Any]
 

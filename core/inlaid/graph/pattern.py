@@ -19,8 +19,8 @@ import numpy as np
 from inlaid.graph.ir import Call, Constant, Expr, Tuple, TupleItem, Var, children
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import fits
-from inlaid.records import dataclass, field, replace
-from inlaid.types import TensorType, Type
+from inlaid_runtime.records import dataclass, field, replace
+from inlaid_runtime.types import TensorType, Type
 
 
 @dataclass(frozen=True, slots=True, eq=False)

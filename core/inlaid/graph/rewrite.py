@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from inlaid.errors import VerifyError
 from inlaid.graph.ir import Call, Expr, Module, Span, Var, children, rebuild
 from inlaid.graph.operator import NO_TRAITS, Operator, Traits
 from inlaid.graph.pattern import Match, Pattern, match
 from inlaid.graph.transform import map_functions, transform, transform_function
 from inlaid.graph.unify import fits
-from inlaid.records import dataclass
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.records import dataclass
 
 MAX_GENERATIONS = 64
 """Maximum number of successive replacements of one expression; more means that the rules oscillate."""

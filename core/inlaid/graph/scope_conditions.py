@@ -14,8 +14,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping
 
-from inlaid import arith
-from inlaid.arith import Constraint, Expr
 from inlaid.graph import ir
 from inlaid.graph.attrs import attr_vars, shown_sizes
 from inlaid.graph.conditions import not_negative, recording
@@ -23,7 +21,9 @@ from inlaid.graph.loops import infer_loop, require_carried
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlaid.graph.unify import bind_dims, match_dims, unify
-from inlaid.types import FunctionType, TensorType, TupleType, Type, substitute_type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Expr
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, substitute_type, type_vars
 
 _LOOP = "loop"
 """Name of a `Loop` in errors, in place of an operator's."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from inlaid.graph.ir import Constant, Expr, Function, GlobalVar, If, Let, Loop, Var, children, post_order
-from inlaid.records import dataclass, field
+from inlaid_runtime.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,9 +31,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Constraint
-from inlaid.arith.text import quoted
 from inlaid.graph.attrs import attr_items, sizes_in
 from inlaid.graph.ir import (
     Call,
@@ -56,7 +53,10 @@ from inlaid.graph.ir import (
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlaid.graph.unify import size_hint
-from inlaid.types import DType, FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.arith.text import quoted
+from inlaid_runtime.types import DType, FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type
 
 Array = np.ndarray[Any, Any]
 

@@ -16,15 +16,21 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.attrs import Attrs, attr_items, attr_vars
 from inlaid.graph.conditions import not_negative, recording
-from inlaid.records import dataclass
-from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type, type_vars
 
-_PASSIVE = ("inlaid.arith.", "inlaid.types.", "inlaid.records", "inlaid.graph.conditions", "inlaid.graph.unify")
+_PASSIVE = (
+    "inlaid_runtime.arith.",
+    "inlaid_runtime.types.",
+    "inlaid_runtime.records",
+    "inlaid.graph.conditions",
+    "inlaid.graph.unify",
+)
 """Modules whose comparisons hold for symbolic sizes, too, except for comparisons of whole values on behalf of their caller."""
 _ON_BEHALF = ("__eq__", "__hash__", "__bool__")
 _REPAIRS, _LARGEST = 8, 1024
@@ -195,7 +201,7 @@ def check_rule(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...]
         raise TypeInferenceError(
             f"a type relation must have the same result for symbolic sizes as for integers, got {result!r} and "
             f"{found.result!r} where {values}",
-            remedy="compute extents by arithmetic on sizes, or by the functions of inlaid.arith",
+            remedy="compute extents by arithmetic on sizes, or by the functions of inlaid_runtime.arith",
         )
 
 

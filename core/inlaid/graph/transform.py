@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from inlaid import arith
 from inlaid.graph.attrs import attr_vars, substitute_attrs
 from inlaid.graph.ir import (
     Call,
@@ -26,8 +25,9 @@ from inlaid.graph.ir import (
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import substitute_constraints
 from inlaid.graph.unify import match_dims
-from inlaid.records import replace
-from inlaid.types import substitute_type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.records import replace
+from inlaid_runtime.types import substitute_type, type_vars
 
 
 def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:

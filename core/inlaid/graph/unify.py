@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from inlaid import arith
-from inlaid.arith import Dim, Expr, SizeVar, maximum, substitute, unwrap, wrap
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.conditions import require
-from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, Expr, SizeVar, maximum, substitute, unwrap, wrap
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import FunctionType, OptionalType, SequenceType, TensorType, TupleType, Type, substitute_type
 
 if TYPE_CHECKING:
     from inlaid.graph.span import Span

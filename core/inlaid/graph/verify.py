@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from inlaid import arith
-from inlaid.errors import TypeInferenceError, VerifyError, suggestion
 from inlaid.graph.attrs import attr_vars, shown_sizes, sizes_in
 from inlaid.graph.ir import (
     Call,
@@ -30,7 +28,9 @@ from inlaid.graph.loops import infer_loop
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse, opens_scope
 from inlaid.graph.unify import fits, join_types
-from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.errors import TypeInferenceError, VerifyError, suggestion
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, from_numpy
 
 
 def verify(unit: Module | Function) -> None:

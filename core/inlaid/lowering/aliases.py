@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from inlaid.artifact.plan import Instruction, Invoke, Move, Value
-from inlaid.artifact.touched import read_by
+from inlaid_runtime.artifact.plan import Instruction, Invoke, Move, Value
+from inlaid_runtime.artifact.touched import read_by
 
 Aliases = Mapping[str, Sequence[tuple[int, int]]]
 """Aliases of each region, by the region's symbol: pairs (output number, input number) that share a buffer."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid.arith import Dim
 from inlaid.lowering.calls import ByteRange, Calls, Root
 from inlaid.lowering.streams import stack_of, streamed
-from inlaid.memory.order import best_order
-from inlaid.memory.planner import plan
-from inlaid.memory.tiers import plan_tiers
 from inlaid.plugins.contract import StaticMemory
-from inlaid.records import dataclass, replace
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.memory.order import best_order
+from inlaid_runtime.memory.planner import plan
+from inlaid_runtime.memory.tiers import plan_tiers
+from inlaid_runtime.records import dataclass, replace
 
 WORTH = 0.98
 """More kernels are merged only if memory shrinks to at most this fraction, since merging grows the code."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from inlaid import arith
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernel import INLINE_LIMIT, result_types, tensor_type
-from inlaid.types import type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.types import type_vars
 
 
 def body_of(

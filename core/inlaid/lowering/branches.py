@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from inlaid import arith
 from inlaid.graph import ir as graph
 from inlaid.graph.scopes import Scope, analyse
 from inlaid.schedules.rule import Offer
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Predicate
+from inlaid_runtime import arith
 
 Arms = tuple[tuple[graph.If, bool], ...]
 """The branches that enclose an expression, outermost first, as (`If`, whether the expression is in its `then` arm)."""

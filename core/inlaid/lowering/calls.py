@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from inlaid.arith import Dim
-from inlaid.memory.order import Step, Work
-from inlaid.memory.planner import Lifetime, aligned
-from inlaid.records import dataclass, field
 from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.ir import Buffer, LoopProgram
 from inlaid.tensor.region import KernelCall
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.memory.order import Step, Work
+from inlaid_runtime.memory.planner import Lifetime, aligned
+from inlaid_runtime.records import dataclass, field
 
 
 @dataclass(frozen=True)

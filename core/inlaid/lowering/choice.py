@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.lowering.assign import Assignment, Matrix
-from inlaid.records import dataclass, field
-from inlaid.types import DType, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import DType, Layout
 
 CALL = 2e-7
 """Fixed cost of a kernel call in seconds. Source: `inlaid run --profile` of copies of a few hundred bytes."""

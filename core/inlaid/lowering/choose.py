@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inlaid.arith import Constraint
-from inlaid.artifact import ALIGNMENT
-from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
 from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
@@ -22,7 +19,6 @@ from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
-from inlaid.records import dataclass
 from inlaid.schedules.default import shared_rules
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule
@@ -31,7 +27,11 @@ from inlaid.schedules.trace import offers_of, unscheduled
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelSchedule
-from inlaid.types import ROW_MAJOR, Layout, TensorType, type_vars
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType, type_vars
 
 Programs = dict[Any, ir.LoopProgram]
 """Cache of loop programs. Unscheduled kernels are keyed by their graph body, finished kernels by that key and their schedule."""

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import IMAGE_SIDE, size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant, post_order
 from inlaid.graph.transform import transform
 from inlaid.lowering.kernel import tensor_type
@@ -30,14 +29,15 @@ from inlaid.passes.integer_ranges import Range, integer_ranges
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
-from inlaid.records import dataclass, replace
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import dots_of, multiplies_in_scopes
 from inlaid.schedules.dot_conv import choose_dot_tile
 from inlaid.schedules.register_tile import choose_tile, cycles, seconds
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.winograd import plan_winograd
-from inlaid.types import TensorType, dtype
+from inlaid_runtime.arith import IMAGE_SIDE, size_hint
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import TensorType, dtype
 
 FLOATS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"))
 INTEGERS = (("int16", "int16", "int32"), ("uint8", "int8", "int32"))

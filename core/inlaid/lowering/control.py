@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.lowering.updates import Exchange
-from inlaid.memory.planner import aligned
 from inlaid.tensor.region import RegionLoop, RegionProgram
-from inlaid.types import FunctionType, TupleType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.memory.planner import aligned
+from inlaid_runtime.types import FunctionType, TupleType
 
 
 def loop_of(function: graph.Function) -> graph.Loop | None:

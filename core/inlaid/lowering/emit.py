@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.distinct import DistinctArrays
-from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
 from inlaid.lowering.bodies import is_operator, source_nodes
 from inlaid.lowering.branches import Arms, versions_of
@@ -21,14 +17,18 @@ from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.lowering.planned import Buffers, Emitted, Planned
 from inlaid.lowering.views import slice_start
 from inlaid.ops.define import AxisAttrs
-from inlaid.records import dataclass
 from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.trace import Scheduled, scheduled
 from inlaid.schedules.work import operations
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
 from inlaid.tensor.transform.layouts import relayout
-from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.distinct import DistinctArrays
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, DType, Layout, TensorType, Type
 
 Finish = Callable[[ir.LoopProgram], ir.LoopProgram]
 """Lowers a scheduled kernel to plain loops."""

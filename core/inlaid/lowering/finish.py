@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.by_hand import BY_HAND
@@ -35,6 +33,8 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
 from inlaid.tensor.transform.whole_vectors import whole_vectors
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 LoopPass = Pass[ir.LoopProgram]
 ANY = Capabilities(())

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from inlaid import arith
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.planned import Planned
-from inlaid.names import unique
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, size_vars
 from inlaid.tensor.transform.layouts import as_slice, used_by_intrinsic
-from inlaid.types import Layout
+from inlaid_runtime import arith
+from inlaid_runtime.names import unique
+from inlaid_runtime.types import Layout
 
 
 def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from inlaid.errors import CompileError, InlaidError
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Attrs, Operator
-from inlaid.names import unique
 from inlaid.ops.threads.grid import Grid
 from inlaid.plugins.contract import Capabilities
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime.errors import CompileError, InlaidError
+from inlaid_runtime.names import unique
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 INLINE_LIMIT = 1
 """Maximum number of elements of a constant that is inlined into a kernel as a literal."""

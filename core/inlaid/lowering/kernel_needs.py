@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from inlaid import arith
-from inlaid.errors import InlaidError, ScheduleError
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Attrs, Operator
@@ -13,14 +11,16 @@ from inlaid.lowering.bodies import whole_body
 from inlaid.lowering.kernel import KernelSource, build, grid_of
 from inlaid.ops.threads.grid import Grid
 from inlaid.plugins.contract import Capabilities
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import BUILT_IN, check_scopes
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64, mark_intermediate_float64
 from inlaid.tensor.transform.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, legalise
 from inlaid.tensor.transform.lower_blocks import flatten_blocks
-from inlaid.types import DTYPES, Type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InlaidError, ScheduleError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DTYPES, Type, type_vars
 
 _NATIVE = frozenset(DTYPES).difference(FORMATS, (EXPONENT_ONLY,), NARROW_INTEGERS)
 """Element types with arithmetic in C-like languages. Values of the other types are computed in these."""

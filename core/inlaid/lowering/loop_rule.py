@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.ir import Call, introduced_sizes
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.kernel import grid_of, meaning
 from inlaid.lowering.kernel_needs import unmet_need
 from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 
 def loop_rule(

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import Dot, dots_of
 from inlaid.schedules.rule import KernelContext
-from inlaid.types import TensorType
+from inlaid_runtime.arith import size_hint
+from inlaid_runtime.types import TensorType
 
 PACKING = 4
 """Instructions to pack a vector of data of a product."""

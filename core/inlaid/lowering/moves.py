@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from inlaid.artifact.plan import Instruction, Move, Value, Wait
-from inlaid.artifact.touched import read_by
+from inlaid_runtime.artifact.plan import Instruction, Move, Value, Wait
+from inlaid_runtime.artifact.touched import read_by
 
 
 def overlapped(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:

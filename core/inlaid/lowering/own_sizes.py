@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid import arith
-from inlaid.arith import Expr, SizeVar
-from inlaid.errors import InlaidError
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.lowering.kernel import result_types, tensor_type
-from inlaid.names import unique
-from inlaid.records import dataclass
-from inlaid.types import TensorType, TupleType, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr, SizeVar
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.names import unique
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, TupleType, substitute_type
 
 Facts = tuple[tuple[int, int | None, int, int], ...]
 """Per variable: its bounds, and its representative sizes for the two assumptions about unbounded sizes."""

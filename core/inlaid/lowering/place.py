@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.artifact import Signature
 from inlaid.graph import ir as graph
 from inlaid.lowering.arrange import arrange
 from inlaid.lowering.calls import ByteRange, Root
@@ -14,9 +11,12 @@ from inlaid.lowering.emit import Emission
 from inlaid.lowering.planned import Emitted
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.plugins.contract import StaticMemory
-from inlaid.records import replace
 from inlaid.tensor.region import KernelCall, KernelSchedule, RegionBuffer, RegionProgram
-from inlaid.types import ROW_MAJOR, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.artifact import Signature
+from inlaid_runtime.records import replace
+from inlaid_runtime.types import ROW_MAJOR, type_vars
 
 
 def place(

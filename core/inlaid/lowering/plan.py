@@ -9,11 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Storage, Value
-from inlaid.artifact.touched import lifetimes, read_by, renumbered
-from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import held_constraints
@@ -22,10 +17,15 @@ from inlaid.graph.unify import upper_bound
 from inlaid.lowering.aliases import Aliases, with_aliases
 from inlaid.lowering.moves import overlapped, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
-from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
-from inlaid.records import dataclass, field, replace
-from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Storage, Value
+from inlaid_runtime.artifact.touched import lifetimes, read_by, renumbered
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.memory.planner import Lifetime, plan
+from inlaid_runtime.records import dataclass, field, replace
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, type_vars
 
 MAIN = "main"
 """Name of the entry's plan."""

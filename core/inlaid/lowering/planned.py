@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from inlaid.arith import Dim
-from inlaid.records import dataclass, field
 from inlaid.tensor.region import Predicate
-from inlaid.types import ROW_MAJOR, DType, Layout
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import ROW_MAJOR, DType, Layout
 
 Storage = Literal["input", "output", "constant", "arena"]
 

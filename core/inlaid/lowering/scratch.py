@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import PluginError, Unsupported
 from inlaid.lowering.signature import bounded
-from inlaid.memory.planner import Lifetime, aligned, plan
 from inlaid.plugins.contract import Scratch
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import PluginError, Unsupported
+from inlaid_runtime.memory.planner import Lifetime, aligned, plan
+from inlaid_runtime.types import MemoryScope
 
 
 def scratch_bytes(item: Scratch, scopes: Mapping[str, MemoryScope], sizes: Collection[arith.Expr], name: str, node: str) -> Dim:

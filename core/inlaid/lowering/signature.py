@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlaid.errors import CompileError
 from inlaid.graph import ir as graph
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.kernel import result_types, tensor_type
-from inlaid.types import type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import type_vars
 
 
 def signature_of(

@@ -7,10 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.artifact import Artifact, Signature
-from inlaid.errors import CompileError, PluginError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
@@ -18,12 +14,16 @@ from inlaid.lowering.bodies import source_nodes
 from inlaid.lowering.kernel import result_types
 from inlaid.lowering.scratch import place_in_scope, scratch_bytes
 from inlaid.lowering.signature import bound_bytes, signature_of
-from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.composites import Quantised, quantisation
 from inlaid.plugins.contract import COMPOSITE, OpRule, Scratch
-from inlaid.records import dataclass, field, replace
 from inlaid.tensor.region import RegionBuffer
-from inlaid.types import MemoryScope, TensorType, dtype, from_numpy, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.artifact import Artifact, Signature
+from inlaid_runtime.errors import CompileError, PluginError, Unsupported
+from inlaid_runtime.memory.planner import Lifetime, plan
+from inlaid_runtime.records import dataclass, field, replace
+from inlaid_runtime.types import MemoryScope, TensorType, dtype, from_numpy, type_vars
 
 Array = np.ndarray[Any, Any]
 UINT8 = dtype("uint8")

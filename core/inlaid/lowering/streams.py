@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inlaid import arith
 from inlaid.lowering.calls import ByteRange, Calls
-from inlaid.memory.order import bytes_of
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
+from inlaid_runtime import arith
+from inlaid_runtime.memory.order import bytes_of
+from inlaid_runtime.records import dataclass, replace
 
 MOST = 6
 """Maximum number of calls that are merged into one."""

@@ -30,7 +30,7 @@ from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import product_speed
 from inlaid.schedules.rule import KernelContext
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 OFFSET = 128
 

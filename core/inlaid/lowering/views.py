@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 
 def transposed(call: graph.Call, layout: Layout) -> Layout | None:

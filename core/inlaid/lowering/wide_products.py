@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from inlaid import ops
-from inlaid.arith import size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order, traits_of
 from inlaid.graph.operator import Choice
 from inlaid.graph.transform import transform_function
@@ -24,6 +23,7 @@ from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.schedules.dot import product_speed
 from inlaid.schedules.rule import KernelContext
+from inlaid_runtime.arith import size_hint
 
 WIDE = "int16"
 BYTES = ("int8", "uint8")

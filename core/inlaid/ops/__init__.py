@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
-from inlaid.errors import suggestion
 from inlaid.graph.operator import Operator
 from inlaid.ops.activation import OPERATORS as ACTIVATION
 from inlaid.ops.attend import OPERATORS as ATTENTION
@@ -42,6 +41,7 @@ from inlaid.ops.shape import OPERATORS as SHAPE
 from inlaid.ops.slicing import OPERATORS as SLICING
 from inlaid.ops.sort import OPERATORS as SORT
 from inlaid.ops.transposed import OPERATORS as TRANSPOSED
+from inlaid_runtime.errors import suggestion
 
 FAMILIES: tuple[tuple[Operator, ...], ...] = (
     ACTIVATION,

@@ -1,9 +1,8 @@
-"""Written by operator_stubs.py: do not edit."""
+"""Written by tools/operator_stubs.py: do not edit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Operand
 from inlaid.graph.operator import Operator
 from inlaid.graph.span import Span
@@ -11,6 +10,7 @@ from inlaid.ops.notation import mean as mean
 from inlaid.ops.notation import split as split
 from inlaid.ops.notation import subscript as subscript
 from inlaid.ops.notation import sum as sum
+from inlaid_runtime.arith import Dim
 
 FAMILIES: tuple[tuple[Operator, ...], ...]
 OPERATORS: tuple[Operator, ...]

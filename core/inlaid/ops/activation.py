@@ -10,8 +10,8 @@ import numpy as np
 from inlaid.graph.operator import Attrs, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, elementwise, elementwise_with
 from inlaid.ops.elementwise import erf
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
+from inlaid_runtime.records import dataclass
 
 relu = elementwise(
     "relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC, traits=Traits(monotone=True, idempotent=True)

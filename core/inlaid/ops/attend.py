@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_broadcast_to, require_multiple, require_shape, require_static
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, Operator, Threaded
@@ -28,9 +26,11 @@ from inlaid.ops.shape import iota, reshape, transpose
 from inlaid.ops.threads import attend as fused
 from inlaid.ops.threads.grid import Grid
 from inlaid.ops.threads.scores import Attention
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type, from_numpy
 
 
 @dataclass(frozen=True)

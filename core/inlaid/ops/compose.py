@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.conversion import cast
 from inlaid.ops.define import tensor_type, working_dtype
 from inlaid.ops.elementwise import abs, add, div, exp, expm1, less, log1p, maximum, mul, neg, where
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import concat, reshape, sizes, strided_slice
-from inlaid.types import DType, TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import DType, TensorType, dtype
 
 
 def tensor_of(x: Expr) -> TensorType:

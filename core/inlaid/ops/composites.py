@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, is_scalar, wildcard
@@ -27,8 +26,9 @@ from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.requantisation import Array, Factor, Parts, factor
 from inlaid.ops.window import Axis, inner_taps
 from inlaid.plugins.contract import HALF_EVEN, ONCE
-from inlaid.records import dataclass
-from inlaid.types import DType, TensorType
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType
 
 STORED = ("int8", "uint8", "int16")
 """Dtypes of results of integer-only requantisation."""

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.graph.conditions import broadcast_shapes, require_equal
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size, join_types
 from inlaid.ops.define import Array, check_axis, tensor_type
-from inlaid.records import dataclass
-from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
+from inlaid_runtime.arith import Dim, SizeVar, free_vars
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
 
 NOTHING = TupleType(())
 """Element type of an empty sequence or optional. `NOTHING` fits any other element type."""

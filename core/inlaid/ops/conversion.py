@@ -13,9 +13,9 @@ import numpy as np
 
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array, working_dtype
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
 
 _EXPONENT_NAN = 0xFF  # the only float8e8m0 code that is not a power of two
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_equal, require_multiple
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import NUMERIC, Array, as_array, quiet, tensor_type
@@ -20,9 +18,11 @@ from inlaid.ops.window import (
     window_shape,
     windows,
 )
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, from_numpy
 
 
 @dataclass(frozen=True)

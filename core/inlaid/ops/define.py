@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import broadcast_shapes
 from inlaid.graph.operator import NO_TRAITS, Attrs, FusionKind, Operator, Traits
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 

@@ -6,8 +6,6 @@ import itertools
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_at_least, require_equal, require_multiple, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import FusionKind, Operator
@@ -29,10 +27,12 @@ from inlaid.ops.product import accumulator_dtype
 from inlaid.ops.sample import grid_sample
 from inlaid.ops.shape import broadcast_to, iota, reshape, simple, transpose
 from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType, TensorType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, from_numpy
 
 
 @dataclass(frozen=True)

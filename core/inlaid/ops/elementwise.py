@@ -23,10 +23,10 @@ from inlaid.ops.define import (
     map_elements,
     tensor_type,
 )
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir, te
 from inlaid.tensor.powers import power
-from inlaid.types import TensorType, Type
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import TensorType, Type
 
 _EXPENSIVE = Traits(expensive=True)
 _STEEP = Traits(expensive=True, errors=ErrorPropagation.AMPLIFIES)

@@ -13,15 +13,15 @@ from typing import SupportsFloat
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import Array, broadcast_read, check_axis, quiet, tensor_type
 from inlaid.plugins.contract import AWAY, ONCE, ONCE_AWAY, UP
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 FRACTION = 31
 """Fraction bits of a multiplier."""

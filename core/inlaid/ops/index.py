@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import KernelFault
 from inlaid.graph.conditions import require_at_most, require_equal, require_shape, require_static
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, tensor_type
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 
 def positive_index(value: ir.Expr, extent: Dim) -> ir.Expr:

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import Constraint, known_equal, require, require_static
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
 
 COORDINATES = (
     "align_corners",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import broadcast_shapes, require_equal
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import (
@@ -19,10 +17,12 @@ from inlaid.ops.define import (
     tensor_type,
 )
 from inlaid.ops.product import accumulator_dtype, product_dtype, rounded
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type, from_numpy
 
 
 @dataclass(frozen=True)

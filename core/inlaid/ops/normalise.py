@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
@@ -26,9 +25,10 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.elementwise import add, div, mul, sqrt, sub
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import Type, from_numpy
 
 
 def _infer_softmax(attrs: AxisAttrs, x: Type) -> Type:

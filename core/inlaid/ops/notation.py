@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.ir import Expr, tuple_item
 from inlaid.ops import compose
 from inlaid.ops.index import take
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import reshape, strided_slice
-from inlaid.types import TensorType, TupleType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import TensorType, TupleType
 
 Key = int | slice | EllipsisType | None
 

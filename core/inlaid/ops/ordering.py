@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.define import widen
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import DType, dtype
 
 DIGIT = 8
 """Bits per digit of the radix sort."""

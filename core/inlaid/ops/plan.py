@@ -11,14 +11,14 @@ from typing import NoReturn
 
 import numpy as np
 
-from inlaid.errors import KernelFault
 from inlaid.graph.conditions import require_static
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size
 from inlaid.ops.container import HostTypeAttrs, host_attrs, host_type
 from inlaid.ops.define import Array, tensor_type
-from inlaid.records import dataclass
-from inlaid.types import TensorType, Type
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 LARGEST_SIZE = (1 << 47) - 1
 """Maximum size of a dimension: the number of bytes in the address space of a process."""

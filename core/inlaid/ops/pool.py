@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.operator import Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, quiet, tensor_type, widen_array, working_dtype
 from inlaid.ops.window import Axis, WindowAttrs, inner_taps, pad_spatial, tap_axes, window_axes, window_index, window_shape, windows
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, TupleType, Type, dtype, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, TupleType, Type, dtype, from_numpy
 
 
 @dataclass(frozen=True)

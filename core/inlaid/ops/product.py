@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.ops.define import working_dtype
 from inlaid.tensor import te
-from inlaid.types import DType, dtype
+from inlaid_runtime.types import DType, dtype
 
 
 def product_dtype(a: DType, b: DType, wanted: str) -> DType:

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
 from inlaid.ops.conversion import convert, convert_value
@@ -27,9 +25,11 @@ from inlaid.ops.define import (
     widen,
     widen_array,
 )
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, Type, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, dtype
 
 
 @dataclass(frozen=True)

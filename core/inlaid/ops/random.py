@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import Array, quiet, tensor_type, working_dtype
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, TupleType, Type, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, TupleType, Type, dtype
 
 GAMMA = 0x9E3779B97F4A7C15
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))

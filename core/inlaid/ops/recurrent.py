@@ -15,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, tuple_
 from inlaid.graph.operator import Attrs, Operator
@@ -36,8 +35,9 @@ from inlaid.ops.elementwise import abs, add, clip, div, less, mul, sub, tanh, wh
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import reshape, transpose
 from inlaid.ops.steps import States, Step, item, run_steps
-from inlaid.records import dataclass
-from inlaid.types import TensorType, TupleType, Type, from_numpy
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy
 
 ACTIVATIONS = (
     "Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",

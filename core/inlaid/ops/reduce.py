@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_at_least, require_at_most
 from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.ops.define import (
@@ -31,10 +29,12 @@ from inlaid.ops.define import (
 )
 from inlaid.ops.threads.grid import Grid, unflatten
 from inlaid.ops.threads.scan import Scan, emit_scan
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
 
 # --- reductions -------------------------------------------------------------------------------------------------------
 

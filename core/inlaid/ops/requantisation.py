@@ -12,7 +12,7 @@ from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import FRACTION, fixed_points, multiply_fixed
 from inlaid.ops.quantised import requantize
 from inlaid.plugins.contract import HALF_EVEN, ONCE
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 Array = np.ndarray[Any, Any]
 Parts = Mapping[str, Expr]

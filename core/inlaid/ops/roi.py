@@ -7,9 +7,6 @@ import operator
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import KernelFault
 from inlaid.graph.conditions import require_at_least, require_equal, require_shape
 from inlaid.graph.operator import Attrs, Operator, Traits
 from inlaid.ops.define import (
@@ -24,10 +21,13 @@ from inlaid.ops.define import (
     widen_array,
     working_dtype,
 )
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type, from_numpy
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_at_least, require_equal
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, quiet, tensor_type, widen, widen_array, working_dtype
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type, dtype, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type, dtype, from_numpy
 
 CUBIC_A = -0.75
 """The coefficient of the cubic kernel (Keys, 1981) in grid sampling."""

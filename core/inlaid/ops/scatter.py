@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import (
@@ -30,10 +28,12 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.index import check_along_axis, grids, index_depth, positive_index, positive_indices
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 _REDUCTIONS: dict[str, tuple[Callable[[ir.Expr, ir.Expr], ir.Expr], Any]] = {
     "add": (lambda a, b: a + b, np.add),

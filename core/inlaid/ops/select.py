@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
 from inlaid.graph.conditions import require_at_least, require_shape
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.graph.unify import fresh_size, upper_bound
@@ -31,10 +29,12 @@ from inlaid.ops.threads.choose import count_selected
 from inlaid.ops.threads.distinct import Distinct, find_distinct
 from inlaid.ops.threads.grid import Grid, parallel_range, truth, unflatten
 from inlaid.ops.threads.suppress import Suppression, suppress
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, TupleType, Type, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, TupleType, Type, dtype
 
 
 def _fresh(hint: str, *factors: Dim) -> SizeVar:

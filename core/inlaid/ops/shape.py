@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import (
     Constraint,
     known_equal,
@@ -27,9 +25,11 @@ from inlaid.ops.define import (
     common_dtype,
     tensor_type,
 )
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type, dtype
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.graph.unify import fresh_size, upper_bound
@@ -17,10 +15,12 @@ from inlaid.ops.index import positive_index
 from inlaid.ops.select import defined_size
 from inlaid.ops.shape import bounded_stride, slice_extent
 from inlaid.ops.threads.grid import Grid, parallel_rows, truth, unflatten
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_within
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
 from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.grid import Grid, parallel_rows, unflatten
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 COLUMNS = 16
 """Maximum number of columns that are searched together: the maximum number of keys in a vector."""

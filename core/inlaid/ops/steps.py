@@ -9,7 +9,7 @@ import numpy as np
 from inlaid.graph.ir import Expr, constant, function, loop, tuple_, tuple_item, var
 from inlaid.ops.compose import count, expand_dims, join, reversed_axis, scalar, slice_axis, squeeze, tensor_of
 from inlaid.ops.elementwise import sub
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 UNROLLED = 16
 """Maximum number of steps that are unrolled."""

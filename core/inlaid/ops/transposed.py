@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_at_least, require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import FusionKind, Operator
@@ -18,8 +16,10 @@ from inlaid.ops.index import take
 from inlaid.ops.product import accumulator_dtype, product_dtype
 from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
 from inlaid.ops.window import Axis, window_axes
-from inlaid.records import dataclass
-from inlaid.types import TensorType, Type, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type, from_numpy
 
 MANY = 64
 """Minimum number of output channels for a separate convolution: they fill several vectors on any target."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import NUMERIC, Array, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import Array, broadcast_read, quiet, tensor_type
 from inlaid.ops.fixed_point import check_channels
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import Type
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import Type
 
 HALF_BITS = 32
 _SIGN = 63

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.conditions import require_at_least
 from inlaid.graph.operator import Attrs
 from inlaid.ops.define import Array
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True)

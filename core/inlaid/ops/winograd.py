@@ -16,16 +16,16 @@ from functools import cache
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.cores import in_threads
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, quiet, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType, TensorType, Type, dtype, from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.cores import in_threads
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
 
 WINDOW = 3
 """Extent of each side of the window."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.graph.pattern import Match
 from inlaid.ops.conversion import cast
@@ -18,7 +16,9 @@ from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import pad, reshape, transpose
 from inlaid.ops.transposed import conv_transpose
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType
 
 WIDEST = 32
 """Width in bits of the accumulators of the graph: narrower ones are checked."""

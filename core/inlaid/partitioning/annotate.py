@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from inlaid import arith
-from inlaid.errors import PluginError
 from inlaid.graph import ir
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.graph.pattern import Match, Pattern, explain_mismatch, match
@@ -18,9 +16,11 @@ from inlaid.graph.scopes import Scopes, analyse
 from inlaid.partitioning.requantise import unlike
 from inlaid.partitioning.rules import ANY, described
 from inlaid.plugins import Accept, AcceptIf, OpRule, Quantisation, Reject, Target, Verdict
-from inlaid.plugins.blame import blame
-from inlaid.records import dataclass, field
-from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.errors import PluginError
+from inlaid_runtime.plugins.blame import blame
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from inlaid import ops
-from inlaid.errors import CompileError, PluginError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import map_functions, substitute, transform
@@ -21,8 +20,9 @@ from inlaid.partitioning.merge import merge_conversions
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned
 from inlaid.passes.compose_moves import compose_chain
 from inlaid.plugins import Accept, Border, Borders, Region, Target
-from inlaid.records import dataclass, field, replace
-from inlaid.types import FunctionType, TensorType, TupleType, Type, dtype
+from inlaid_runtime.errors import CompileError, PluginError
+from inlaid_runtime.records import dataclass, field, replace
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, dtype
 
 PLAIN = Border()
 

@@ -10,8 +10,8 @@ from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import substitute, transform
 from inlaid.partitioning.annotate import Claim
 from inlaid.plugins.contract import COMPOSITE
-from inlaid.records import dataclass
-from inlaid.types import FunctionType
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import FunctionType
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from inlaid.arith import Constraint, Dim
 from inlaid.graph import ir
 from inlaid.graph.loops import iterations
 from inlaid.graph.scope_conditions import conditions_in, held_constraints, weakened, with_added
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.outline import Partitioned, call_by_name, region_conditions
-from inlaid.types import TensorType, TupleType, Type, type_vars
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.types import TensorType, TupleType, Type, type_vars
 
 _Known = dict[int, ir.Expr]
 """Rewritten expressions, by id of the original."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from inlaid import arith
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Claim
@@ -13,7 +12,8 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.work import operations, roofline
 from inlaid.tensor import te
 from inlaid.tensor.lower import lower
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 
 @dataclass

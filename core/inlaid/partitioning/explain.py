@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from inlaid import arith
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.advice import Border, Flow, changes
 from inlaid.partitioning.annotate import Candidate, Claim, in_full
@@ -16,7 +15,8 @@ from inlaid.partitioning.cost import CostModel, byte_size
 from inlaid.partitioning.outline import Partitioned, Placement, region_operators
 from inlaid.partitioning.report import ChangeReport, OperatorReport, RegionReport, Report, duration
 from inlaid.plugins import Accept, AcceptIf, Reject, Verdict
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 
 def explain(

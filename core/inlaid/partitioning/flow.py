@@ -8,7 +8,7 @@ from inlaid.graph import ir
 from inlaid.graph.scopes import Scopes, analyse
 from inlaid.partitioning.annotate import targeted
 from inlaid.partitioning.cost import byte_size
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

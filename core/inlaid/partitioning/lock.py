@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from inlaid.errors import CompileError, InputError
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
 from inlaid.partitioning.outline import Partitioned, Place
 from inlaid.partitioning.place import check_complete
-from inlaid.records import dataclass
+from inlaid_runtime.errors import CompileError, InputError
+from inlaid_runtime.records import dataclass
 
 VERSION = 1
 """Version of the file format."""

@@ -16,7 +16,7 @@ from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.outline import call_by_name
 from inlaid.passes.compose_moves import compose_moves
 from inlaid.plugins import Accept
-from inlaid.records import dataclass, field
+from inlaid_runtime.records import dataclass, field
 
 
 def merge_conversions(

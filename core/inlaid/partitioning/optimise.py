@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid.errors import CompileError, Remedy, setting
 from inlaid.partitioning.annotate import Annotated, Claim
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.flow import Value, values_of
 from inlaid.partitioning.place import in_order
 from inlaid.plugins import AcceptIf
-from inlaid.records import dataclass
+from inlaid_runtime.errors import CompileError, Remedy, setting
+from inlaid_runtime.records import dataclass
 
 BY_PRIORITY = setting("placement", "priority")
 TIME_LIMIT = 20.0

@@ -10,9 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Sequence
 
-from inlaid import arith, ops
-from inlaid.arith import Constraint, Dim
-from inlaid.errors import CompileError
+from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.attrs import attr_vars, shown_sizes
 from inlaid.graph.loops import iterations
@@ -24,8 +22,11 @@ from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlaid.partitioning.compose import Composed, compose, dissolve
 from inlaid.partitioning.place import by_priority, check_complete
 from inlaid.plugins import Accept, AcceptIf, Target
-from inlaid.records import dataclass, field, replace
-from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.records import dataclass, field, replace
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, type_vars
 
 REGION_TARGET = "target"
 """Attribute of a region's function that names its target."""

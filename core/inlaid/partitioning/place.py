@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid.errors import CompileError
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
 from inlaid.plugins import Accept, AcceptIf, Reject, Verdict
+from inlaid_runtime.errors import CompileError
 
 
 def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, ...]:

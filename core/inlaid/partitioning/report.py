@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from inlaid.markup import frame
+from inlaid_runtime.markup import frame
 
 SHOWN = 12
 """Maximum number of changes in the text. The data has all changes."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from inlaid import ops
-from inlaid.errors import PluginError, suggestion
 from inlaid.graph.pattern import Pattern, operators_of
 from inlaid.plugins.contract import OpRule
+from inlaid_runtime.errors import PluginError, suggestion
 
 ANY = "*"
 """Pattern of a rule for every operator."""

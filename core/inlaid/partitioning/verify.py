@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from inlaid.distinct import DistinctArrays
-from inlaid.errors import VerifyError
 from inlaid.graph import ir
 from inlaid.partitioning.annotate import targeted
 from inlaid.partitioning.outline import REGION_TARGET, Partitioned, called
-from inlaid.types import FunctionType
+from inlaid_runtime.distinct import DistinctArrays
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import FunctionType
 
 
 def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main") -> None:

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.arith import Constraint, compare, free_vars, prove, unwrap
-from inlaid.arith import Expr as SizeExpr
 from inlaid.graph.attrs import shown_sizes, sizes_in
 from inlaid.graph.ir import (
     Call,
@@ -47,8 +45,10 @@ from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import less, logical_and
 from inlaid.ops.plan import fail, fail_attrs
 from inlaid.ops.shape import reshape, sizes
-from inlaid.records import dataclass
-from inlaid.types import FunctionType, TensorType, TupleType, type_vars
+from inlaid_runtime.arith import Constraint, compare, free_vars, prove, unwrap
+from inlaid_runtime.arith import Expr as SizeExpr
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import FunctionType, TensorType, TupleType, type_vars
 
 
 def bind_invariants(function: Function) -> Function:

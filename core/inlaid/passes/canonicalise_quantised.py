@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, traits_of
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
@@ -33,7 +32,8 @@ from inlaid.ops.elementwise import add, bitwise_xor, maximum, minimum, mul, sub
 from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import concat, pad, reshape, transpose
-from inlaid.types import TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType, dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Expr, Function, Span, call, children, in_order, rebuild
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.shape import PadAttrs, ShapeAttrs, TransposeAttrs, pad, reshape, transpose
-from inlaid.records import dataclass, replace
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import TensorType
 
 
 def compose_moves(function: Function) -> Function:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from inlaid.distinct import DistinctArrays
 from inlaid.graph.ir import (
     Call,
     Constant,
@@ -21,6 +20,7 @@ from inlaid.graph.ir import (
 )
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
+from inlaid_runtime.distinct import DistinctArrays
 
 
 def share_common(target: Function) -> Function:

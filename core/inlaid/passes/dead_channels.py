@@ -23,8 +23,8 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order, rebuild
 from inlaid.graph.operator import Operator
 from inlaid.passes.integer_ranges import Array, Range, integer_ranges, is_product, moved_axis
-from inlaid.records import dataclass, field
-from inlaid.types import TensorType
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import TensorType
 
 
 def remove_dead_channels(target: Function, lanes: int = 1) -> Function:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inlaid.errors import CompileError, InlaidError
 from inlaid.graph.ir import Call, Expr, Function
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid_runtime.errors import CompileError, InlaidError
 
 
 def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:

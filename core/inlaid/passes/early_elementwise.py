@@ -18,7 +18,7 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.uses import UseCounts, rewrite
 from inlaid.ops.define import Array
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs, matching_runs
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
 Values = Mapping[int, Array]

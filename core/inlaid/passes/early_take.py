@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from math import prod
 
 from inlaid import ops
-from inlaid.arith import Dim, size_hint
 from inlaid.graph.ir import Call, Expr, Function, call
 from inlaid.graph.operator import Operator
 from inlaid.graph.uses import UseCounts, rewrite
-from inlaid.types import TensorType
+from inlaid_runtime.arith import Dim, size_hint
+from inlaid_runtime.types import TensorType
 
 
 def early_take(function: Function) -> Function:

@@ -21,7 +21,7 @@ from inlaid.ops.compose import scalar
 from inlaid.ops.fixed_point import FRACTION, SINGLE
 from inlaid.ops.upper_half import multiply_high
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 

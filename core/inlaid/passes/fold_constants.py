@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from inlaid.errors import KernelFault
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.interp import evaluate, evaluate_call
 from inlaid.graph.ir import Call, Constant, Expr, Function, Tuple, children, constant, function, post_order, tuple_
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.graph.transform import transform_function
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 LIMIT = 1 << 20
 """Maximum bytes of a folded result that is larger than its operands."""

@@ -23,7 +23,7 @@ from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
 from inlaid.passes.group_concats import WIDEST, symbolic_parts
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 PRIMITIVE = ("primitive", "fused")
 """The attribute that marks a fused function."""

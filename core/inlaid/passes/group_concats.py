@@ -16,7 +16,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Expr, Function
 from inlaid.graph.transform import transform_function
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 WIDEST = 32
 """Maximum number of tensors that one kernel concatenates at symbolic positions."""

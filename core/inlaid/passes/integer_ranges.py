@@ -15,8 +15,8 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, post_order
 from inlaid.graph.operator import Interval, Moves, Operator
-from inlaid.records import dataclass
-from inlaid.types import TensorType
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 

@@ -42,7 +42,7 @@ from inlaid.graph.operator import Choice, ErrorPropagation, Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.elementwise import add, clip, mul
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 NARROW, WIDE = "bfloat16", "float32"
 

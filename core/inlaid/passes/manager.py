@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from inlaid.errors import CompileError, InlaidError, VerifyError
 from inlaid.graph.ir import Function, Module
 from inlaid.graph.transform import map_functions
-from inlaid.records import dataclass, field
-from inlaid.runtime.output import write_text
+from inlaid_runtime.errors import CompileError, InlaidError, VerifyError
+from inlaid_runtime.execution.output import write_text
+from inlaid_runtime.records import dataclass, field
 
 _Unit = TypeVar("_Unit")
 

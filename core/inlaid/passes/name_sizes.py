@@ -10,13 +10,13 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from inlaid import arith
 from inlaid.graph.attrs import attr_items, sizes_in, substitute_attrs
 from inlaid.graph.ir import Call, Expr, Function, If, Let, Loop, Tuple, TupleItem, Var, children, existential, post_order
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import substitute_constraints
 from inlaid.graph.unify import numbered_size
-from inlaid.types import substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.types import substitute_type
 
 
 def name_sizes(target: Function) -> Function:

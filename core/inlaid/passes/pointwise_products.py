@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from inlaid import arith, ops
-from inlaid.arith import Dim, size_hint
+from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, size_hint
+from inlaid_runtime.types import TensorType
 
 ONE_BY_ONE = 1 / 6
 """Fraction of one lane's peak (two multiply-adds per cycle) for channels computed one by one: additions form a chain."""

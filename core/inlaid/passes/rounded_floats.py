@@ -13,7 +13,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.uses import UseCounts, rewrite
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 def rounded_floats(function: Function, supports: Supports = supports_all) -> Function:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.arith import Constraint
 from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, post_order, traits_of
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
@@ -16,7 +15,8 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import abs, mul
 from inlaid.ops.shape import broadcast_to, reshape, transpose
-from inlaid.types import DType, TensorType
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.types import DType, TensorType
 
 
 def simplify(function: Function) -> Function:

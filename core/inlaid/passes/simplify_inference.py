@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
@@ -22,7 +21,8 @@ from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.define import working_dtype
 from inlaid.ops.elementwise import add, div, mul, sqrt, sub
 from inlaid.ops.shape import reshape
-from inlaid.types import TensorType, from_numpy
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType, from_numpy
 
 Array = np.ndarray[Any, Any]
 

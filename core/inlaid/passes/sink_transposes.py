@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith.hints import size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, Span, call, children, constant, post_order
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scopes import Scope, analyse
 from inlaid.graph.transform import transform
 from inlaid.ops.shape import TransposeAttrs
 from inlaid.passes.simplify import simplify
-from inlaid.types import TensorType
+from inlaid_runtime.arith.hints import size_hint
+from inlaid_runtime.types import TensorType
 
 Perm = tuple[int, ...]
 

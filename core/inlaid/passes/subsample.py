@@ -14,7 +14,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Expr, Function, call
 from inlaid.graph.transform import transform_function
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 REUSE = 64
 """Minimum output channels for each copied element."""

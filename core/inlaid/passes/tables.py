@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, Function, Var, call, constant, function, var
 from inlaid.graph.operator import Operator
@@ -20,8 +19,9 @@ from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.records import dataclass
-from inlaid.types import TensorType
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType
 
 
 @dataclass(frozen=True)

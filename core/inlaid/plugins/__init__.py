@@ -1,9 +1,10 @@
-"""The plugin contract: everything that a plugin's entry module imports from Inlaid.
+"""The plugin contract: everything that a plugin's compile module imports from Inlaid.
 
-A plugin is a module named by an entry point of group `inlaid.plugins`. It defines `PLUGIN_API_VERSION = 2`, implements hooks of
-`inlaid.plugins.hookspecs` marked with `hookimpl`, and imports vendor libraries inside the hooks.
+A plugin's compile module is named by an entry point of group `inlaid.plugins`. It defines `PLUGIN_API_VERSION = 3`, implements
+hooks of `inlaid.plugins.hookspecs` marked with `hookimpl`, and imports vendor libraries inside the hooks. `inlaid_runtime.plugins`
+is the contract of the run module; its names are names of this package too.
 
-Names are loaded lazily, since a program that only runs packages needs few names.
+Names are loaded lazily, since most modules need few of them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from inlaid_runtime import plugins as run_half
+
 if TYPE_CHECKING:
-    from inlaid.artifact import ALIGNMENT as ALIGNMENT
-    from inlaid.artifact import Artifact as Artifact
-    from inlaid.artifact import DimSource as DimSource
-    from inlaid.artifact import KernelInfo as KernelInfo
-    from inlaid.artifact import Signature as Signature
-    from inlaid.artifact import TensorSpec as TensorSpec
     from inlaid.plugins.contract import Accept as Accept
     from inlaid.plugins.contract import AcceptIf as AcceptIf
     from inlaid.plugins.contract import Border as Border
@@ -43,29 +40,36 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Tiles as Tiles
     from inlaid.plugins.contract import Tolerance as Tolerance
     from inlaid.plugins.contract import Verdict as Verdict
-    from inlaid.plugins.device import CapturingDevice as CapturingDevice
-    from inlaid.plugins.device import Device as Device
-    from inlaid.plugins.device import DeviceKernel as DeviceKernel
-    from inlaid.plugins.device import DeviceTensor as DeviceTensor
-    from inlaid.plugins.device import MemoryFacts as MemoryFacts
     from inlaid.plugins.frontend import Frontend as Frontend
     from inlaid.plugins.frontend import ModelSource as ModelSource
-    from inlaid.plugins.hookspecs import hookimpl as hookimpl
-    from inlaid.plugins.runtime_module import AllocatingKernel as AllocatingKernel
-    from inlaid.plugins.runtime_module import Kernel as Kernel
-    from inlaid.plugins.runtime_module import KernelTime as KernelTime
-    from inlaid.plugins.runtime_module import Loaded as Loaded
-    from inlaid.plugins.runtime_module import RuntimeModule as RuntimeModule
-    from inlaid.plugins.runtime_module import TimedLaunch as TimedLaunch
-    from inlaid.plugins.target import DeviceStatus as DeviceStatus
-    from inlaid.plugins.target import Level as Level
-    from inlaid.plugins.target import NoOptions as NoOptions
-    from inlaid.plugins.target import Target as Target
-    from inlaid.plugins.target import TargetSpec as TargetSpec
-    from inlaid.types import MemoryScope as MemoryScope
+    from inlaid.plugins.target_spec import Level as Level
+    from inlaid.plugins.target_spec import TargetSpec as TargetSpec
+    from inlaid_runtime.artifact import ALIGNMENT as ALIGNMENT
+    from inlaid_runtime.artifact import Artifact as Artifact
+    from inlaid_runtime.artifact import DimSource as DimSource
+    from inlaid_runtime.artifact import KernelInfo as KernelInfo
+    from inlaid_runtime.artifact import Signature as Signature
+    from inlaid_runtime.artifact import TensorSpec as TensorSpec
+    from inlaid_runtime.plugins.device import CapturingDevice as CapturingDevice
+    from inlaid_runtime.plugins.device import Device as Device
+    from inlaid_runtime.plugins.device import DeviceKernel as DeviceKernel
+    from inlaid_runtime.plugins.device import DeviceTensor as DeviceTensor
+    from inlaid_runtime.plugins.device import MemoryFacts as MemoryFacts
+    from inlaid_runtime.plugins.hookspecs import hookimpl as hookimpl
+    from inlaid_runtime.plugins.runtime_module import AllocatingKernel as AllocatingKernel
+    from inlaid_runtime.plugins.runtime_module import Kernel as Kernel
+    from inlaid_runtime.plugins.runtime_module import KernelTime as KernelTime
+    from inlaid_runtime.plugins.runtime_module import Loaded as Loaded
+    from inlaid_runtime.plugins.runtime_module import RuntimeModule as RuntimeModule
+    from inlaid_runtime.plugins.runtime_module import TimedLaunch as TimedLaunch
+    from inlaid_runtime.plugins.target import DeviceStatus as DeviceStatus
+    from inlaid_runtime.plugins.target import NoOptions as NoOptions
+    from inlaid_runtime.plugins.target import RuntimeSpec as RuntimeSpec
+    from inlaid_runtime.plugins.target import Target as Target
+    from inlaid_runtime.types import MemoryScope as MemoryScope
 
 _NAMES = {
-    "inlaid.artifact": ("ALIGNMENT", "Artifact", "DimSource", "KernelInfo", "Signature", "TensorSpec"),
+    **run_half.NAMES,
     "inlaid.plugins.contract": (
         "Accept",
         "AcceptIf",
@@ -93,12 +97,9 @@ _NAMES = {
         "Tolerance",
         "Verdict",
     ),
-    "inlaid.plugins.device": ("CapturingDevice", "Device", "DeviceKernel", "DeviceTensor", "MemoryFacts"),
     "inlaid.plugins.frontend": ("Frontend", "ModelSource"),
-    "inlaid.plugins.hookspecs": ("hookimpl",),
-    "inlaid.plugins.runtime_module": ("AllocatingKernel", "Kernel", "KernelTime", "Loaded", "RuntimeModule", "TimedLaunch"),
-    "inlaid.plugins.target": ("DeviceStatus", "Level", "NoOptions", "Target", "TargetSpec"),
-    "inlaid.types": ("MemoryScope",),
+    "inlaid.plugins.target_spec": ("Level", "TargetSpec"),
+    "inlaid_runtime.types": ("MemoryScope",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -13,24 +13,24 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from inlaid.arith import Dim
-from inlaid.records import dataclass
-from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inlaid.artifact import Artifact
-    from inlaid.cache import Store
     from inlaid.graph.ir import Function
     from inlaid.graph.operator import Operator
     from inlaid.graph.pattern import Pattern
     from inlaid.lowering.steps import Step, StepProgram
-    from inlaid.plugins.target import Target
-    from inlaid.runtime.executable import Executable
-    from inlaid.runtime.package import Package
     from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.region import RegionProgram
+    from inlaid_runtime.artifact import Artifact
+    from inlaid_runtime.cache import Store
+    from inlaid_runtime.execution.executable import Executable
+    from inlaid_runtime.execution.package import Package
+    from inlaid_runtime.plugins.target import Target
 
 COMPOSITE = "composite"
 """Attribute of a composite's function in a region: the name of the rule that it matched."""
@@ -368,7 +368,7 @@ class CompileContext(Protocol):
 
     @property
     def objects(self) -> Store:
-        """On-disk cache of generated code. A key is the `inlaid.cache.digest` of everything that the code depends on."""
+        """On-disk cache of generated code. A key is the `inlaid_runtime.cache.digest` of everything that the code depends on."""
 
     @property
     def printed(self) -> dict[Any, Any]:

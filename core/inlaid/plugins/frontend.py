@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inlaid.errors import ModelImportError
-from inlaid.plugins.entry_points import installed_version
-from inlaid.records import dataclass
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.plugins.entry_points import installed_version
+from inlaid_runtime.records import dataclass
 
 if TYPE_CHECKING:
     from inlaid.graph.ir import Module

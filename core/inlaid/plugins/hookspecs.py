@@ -1,7 +1,8 @@
-"""Hooks that a plugin may implement.
+"""Hooks of the compile half of a plugin. The run half has its own, `inlaid_runtime.plugins.hookspecs`.
 
-A plugin's entry module imports only the standard library and `inlaid.plugins`; hooks import the vendor libraries that they need.
-Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not use.
+A compile module imports only the standard library, `inlaid.plugins` and types of the runtime; hooks import the vendor libraries
+that they need. Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not
+use.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import pluggy
+from inlaid_runtime.plugins.hookspecs import hookspec
 
 if TYPE_CHECKING:
     from inlaid.plugins.contract import Codegen, Conformance, Exporter, OpRule, Phase
     from inlaid.plugins.frontend import Frontend
-    from inlaid.plugins.runtime_module import RuntimeModule
-    from inlaid.plugins.target import DeviceStatus, Target, TargetSpec
+    from inlaid.plugins.target_spec import TargetSpec
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid_runtime.plugins.target import Target
 
 GROUP = "inlaid.plugins"
-hookspec = pluggy.HookspecMarker("inlaid")
-hookimpl = pluggy.HookimplMarker("inlaid")
+"""Group of the entry points that name compile modules."""
 
 
 @hookspec
@@ -69,21 +69,9 @@ def inlaid_codegen(target: Target) -> Codegen:
 
 
 @hookspec
-def inlaid_runtime(target: Target, device: int) -> RuntimeModule:
-    """Create the runtime module for device number `device`, 0 by default. Called only for the target's own plugin."""
-    raise AssertionError
-
-
-@hookspec
 def inlaid_exporter(target: Target) -> Exporter:
     """Create the exporter for programs without Inlaid (`inlaid compile -o folder`). Called only for the target's own plugin; most
     targets need none."""
-    raise AssertionError
-
-
-@hookspec
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """Report whether the target can run here. Called only for the target's own plugin; must not raise."""
     raise AssertionError
 
 

@@ -1,6 +1,6 @@
 """Typed access to the plugins in use, with hooks routed to the plugin that owns a target.
 
-Imports no compiler package, so that programs that only run packages can use it.
+Imports no compiler package, so that looking up a compiled package is fast.
 """
 
 from __future__ import annotations
@@ -8,86 +8,87 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import inlaid_runtime
 from inlaid import plugins
-from inlaid.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid.plugins import hookspecs
-from inlaid.plugins.blame import blame
-from inlaid.plugins.discovery import DISABLED, Found, PluginInfo, Problem, call, discover, expect, sequence
-from inlaid.plugins.entry_points import EntryPoint, installed
 from inlaid.plugins.frontend import Frontend
-from inlaid.plugins.target import DeviceStatus, Target, TargetSpec, parse_options
+from inlaid.plugins.target_spec import TargetSpec
+from inlaid_runtime.errors import InlaidError, PluginError, TargetError
+from inlaid_runtime.plugins import hookspecs as runtime_hookspecs
+from inlaid_runtime.plugins.blame import blame
+from inlaid_runtime.plugins.discovery import CORE, NAME, Discovery, Found, Rejected, call, declared_kinds, expect, sequence
+from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
+from inlaid_runtime.plugins.hookspecs import GROUP as RUNTIME_GROUP
+from inlaid_runtime.plugins.registry import Registry, RuntimeRegistry, extras
+from inlaid_runtime.plugins.target import DeviceStatus, Target
 
 if TYPE_CHECKING:
+    import pluggy
+
     from inlaid.plugins.contract import Capabilities, Codegen, Conformance, Exporter, OpRule, Phase
-    from inlaid.plugins.runtime_module import RuntimeModule
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid_runtime.plugins.runtime_module import RuntimeModule
 
 LEAST_REGISTERS = 4
 """Least number of vector registers of a target with vectors: schedules hold accumulators, operands and a broadcast element in
 registers."""
+_SUFFIX = re.compile(r"\.[^./\\A-Z\s]+")
 
 
-class PluginRegistry:
-    """Registry of the plugins in use. Immutable; create one with `discover`. `entry_points` includes unusable plugins."""
+class PluginRegistry(Registry[TargetSpec]):
+    """Compile modules of the plugins in use, and their run modules, `runtimes`. Immutable; create one with `discover`."""
 
-    def __init__(self, found: Found, entry_points: Sequence[EntryPoint]) -> None:
-        self._manager = found.manager
-        self._plugins = found.plugins
-        self._specs = found.specs
-        self._frontends = found.frontends
-        self.entry_points = tuple(entry_points)
+    def __init__(
+        self, found: Found[TargetSpec], frontends: Mapping[str, tuple[str, Frontend]], entry_points: Iterable[EntryPoint]
+    ) -> None:
+        super().__init__(found, tuple(entry_points))
+        self._frontends = dict(frontends)
 
     @classmethod
     def discover(cls, entry_points: Iterable[EntryPoint] | None = None) -> PluginRegistry:
-        """Load the given plugins, or all installed ones. A plugin that fails is recorded in `problems`, not raised."""
-        if entry_points is None:
-            entry_points = installed(hookspecs.GROUP)
-        points = tuple(entry_points)
-        return cls(discover(points), points)
+        """Load the given plugins, or all installed ones. Entry points of both groups are given together. A plugin that fails is
+        recorded in `problems`, not raised."""
+        points = tuple(installed(hookspecs.GROUP, RUNTIME_GROUP) if entry_points is None else entry_points)
+        discovery = Discovery([hookspecs, runtime_hookspecs])
+        discovery.load(point for point in points if point.group != RUNTIME_GROUP)
+        declared = discovery.declared(lambda manager, name: (_declared_targets(manager, name), _declared_frontends(manager, name)))
+        targets = {name: specs for name, (specs, _) in declared.items()}
+        formats = {name: items for name, (_, items) in declared.items()}
+        frontends = discovery.shared(
+            formats,
+            lambda item: item.name,
+            lambda name: discovery.loaded[name].distribution != CORE,
+            "frontends",
+            "frontend",
+        )
+        specs = discovery.kinds(targets)
+        kinds = {name: [spec.kind for spec in of_plugin] for name, of_plugin in targets.items()}
+        names = {name: [item.name for item in items] for name, items in formats.items()}
+        usable = {name: owned for name, owned in frontends.items() if discovery.manager.has_plugin(owned[0])}
+        return cls(Found(discovery.manager, discovery.infos(kinds, names), specs), usable, points)
+
+    @classmethod
+    def of_modules(cls, modules: Mapping[str, Mapping[str, str]]) -> PluginRegistry:
+        """Discover the plugins of another process, from its `all_modules`."""
+        return cls.discover(
+            InstalledEntryPoint(name, module, group) for group, of_group in modules.items() for name, module in of_group.items()
+        )
+
+    @functools.cached_property
+    def runtimes(self) -> RuntimeRegistry:
+        """The run modules, loaded at the first access."""
+        return RuntimeRegistry.discover(point for point in self.entry_points if point.group == RUNTIME_GROUP)
 
     # --- facts ------------------------------------------------------------------------------------------------------------
 
-    def plugins(self) -> tuple[PluginInfo, ...]:
-        """Return all plugins by name; unusable ones have a `problem`."""
-        return self._plugins
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Return the reasons why plugins are not in use, by plugin name."""
-        return tuple(info.problem for info in self._plugins if info.problem is not None)
-
-    def kinds(self) -> tuple[str, ...]:
-        """Return the usable target kinds, sorted."""
-        return tuple(sorted(self._specs))
-
-    def spec(self, kind: str) -> TargetSpec:
-        """Return the declaration of a target kind. Raises `TargetError` if no usable plugin provides it."""
-        return self._owned(kind)[1]
-
-    def owner(self, kind: str) -> str:
-        """Return the name of the plugin that provides a target kind. Raises `TargetError` if none does."""
-        return self._owned(kind)[0]
-
-    def module(self, plugin: str) -> str:
-        """Return the module name of a plugin in use."""
-        return cast("str", getattr(self._manager.get_plugin(plugin), "__name__", ""))
-
-    def modules(self) -> dict[str, str]:
-        """Return the module names of all plugins, by plugin name. Includes plugins that failed to load, which another process must
-        discover too."""
-        broken = {problem.plugin for problem in self.problems() if problem.stage != "disabled"}
-        return {point.name: point.value for point in self.entry_points if point.name in broken} | {
-            info.name: self.module(info.name) for info in self._plugins if info.problem is None
-        }
-
-    def target(self, text: str) -> Target:
-        """Parse a target string such as `x86` or `x86:threads=1`. Raises `TargetError`, which lists installed targets, broken
-        plugins with reasons, and targets that can be installed."""
-        return parse_options(text, self.spec(text.partition(":")[0]))
+    def all_modules(self) -> dict[str, dict[str, str]]:
+        """Return the module names of both halves of all plugins, by entry-point group and plugin name."""
+        return {hookspecs.GROUP: self.modules(hookspecs.GROUP), RUNTIME_GROUP: self.runtimes.modules(RUNTIME_GROUP)}
 
     def capabilities(self, target: Target) -> Capabilities:
         """Return the capabilities of a target. Raises `PluginError` if its plugin fails, or declares too few vector registers for a
@@ -112,20 +113,24 @@ class PluginRegistry:
     def sources(self) -> str | None:
         """Hash of the current sources of Inlaid and of the plugins in use, which identifies the compiler. None if a plugin does not
         consist of files."""
-        from inlaid.cache import Hashes, caches, digest
+        from inlaid_runtime.cache import Hashes, caches, digest
 
         known = Hashes(caches().hashes)
-        core = Path(__file__).parents[1]
-        hashes = {core: known.tree(core)}
-        parts = [sys.version, hashes[core]]
-        for info in self._plugins:
-            if info.problem is None:
-                folder = _folder(self._manager.get_plugin(info.name))
-                if folder is None:
-                    return None
-                if folder not in hashes:
-                    hashes[folder] = known.tree(folder)
-                parts += [info.name, info.version, hashes[folder]]
+        hashes: dict[Path, str] = {}
+        parts = [sys.version]
+        for package in (Path(__file__).parents[1], Path(inlaid_runtime.__file__).parent):
+            hashes[package] = known.tree(package)
+            parts.append(hashes[package])
+        halves: tuple[Registry[Any], ...] = (self, self.runtimes)
+        for half in halves:
+            for info in half.plugins():
+                if info.problem is None:
+                    folder = half.folder(info.name)
+                    if folder is None:
+                        return None
+                    if folder not in hashes:
+                        hashes[folder] = known.tree(folder)
+                    parts += [info.name, info.version, hashes[folder]]
         return digest(*parts)
 
     def surroundings(self, target: Target) -> str:
@@ -156,11 +161,13 @@ class PluginRegistry:
         """Create the target's code generator. Raises `TargetError` if a module needed to compile is not installed, and
         `PluginError` if the plugin provides no code generator. `Unsupported` from the plugin passes through."""
         self.spec(target.kind).check_compiles()
-        return cast("Codegen", self._ask_owner("inlaid_codegen", plugins.Codegen, target=target))
+        return cast("Codegen", self.ask_owner("inlaid_codegen", plugins.Codegen, "inlaid.plugins", target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
-        """Create the target's runtime module for device number `device`. Raises `PluginError` if the plugin has none."""
-        return cast("RuntimeModule", self._ask_owner("inlaid_runtime", plugins.RuntimeModule, target=target, device=device))
+        """Create the target's runtime module for device number `device`. Raises `TargetError` if no run module is installed, and
+        `PluginError` if it has none."""
+        self._check_halves(target)
+        return self.runtimes.runtime(target, device)
 
     def exporter(self, target: Target) -> Exporter | None:
         """Create the target's exporter; returns None if the plugin has none."""
@@ -172,16 +179,13 @@ class PluginRegistry:
         return cast("Exporter | None", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
-        """Query whether the target can run here: it counts as available if the plugin lacks the hook, unavailable if the hook
-        fails."""
-        owner = self.owner(target.kind)
+        """Query whether the target can run here: it counts as available if its run module lacks the hook, unavailable if the hook
+        fails or there is no run module."""
         try:
-            answer = self.ask(owner, "inlaid_probe", target=target)
-            return (
-                DeviceStatus(True) if answer is None else cast("DeviceStatus", expect(answer, DeviceStatus, owner, "inlaid_probe"))
-            )
+            self._check_halves(target)
         except InlaidError as error:
             return DeviceStatus(False, str(error))
+        return self.runtimes.probe(target)
 
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
         """Return the tensor intrinsics that the target's code generator can emit; none if the plugin lacks the hook."""
@@ -220,26 +224,32 @@ class PluginRegistry:
 
     # --- routing ----------------------------------------------------------------------------------------------------------
 
-    def _owned(self, kind: str) -> tuple[str, TargetSpec]:
-        found = self._specs.get(kind)
-        if found is None:
-            raise self._unknown(kind)
-        return found
+    def _unknown(self, kind: str) -> TargetError:
+        if kind not in self.runtimes.kinds() or any(problem.plugin == kind for problem in self.problems()):
+            return super()._unknown(kind)
+        return TargetError(
+            f"target {kind} runs packages here but cannot compile: the compile half of its plugin is not installed",
+            remedy=compile_half_remedy(kind),
+        )
 
-    def _ask_owner(self, hook: str, wanted: type, *, target: Target, **arguments: object) -> object:
-        owner = self.owner(target.kind)
-        answer = self.ask(owner, hook, target=target, **arguments)
-        if answer is None:
+    def _check_halves(self, target: Target) -> None:
+        """Raise `PluginError` if a target has no run module, or the halves of a plugin have different options: they are of
+        different versions."""
+        if target.kind not in self.runtimes.kinds() and not self.runtimes.problems():
             raise PluginError(
-                f"target {target.kind} has no {hook.removeprefix('inlaid_')}: {hook} is missing or returns None", plugin=owner
+                f"target {target.kind} compiles here but cannot run: no run module declares it",
+                plugin=self.owner(target.kind),
+                remedy=f"name a run module in the entry-point group {RUNTIME_GROUP}, and install the plugin again",
             )
-        if not isinstance(answer, wanted):
+        options = self.runtimes.spec(target.kind).options
+        if type(target.options) is not options:
+            ours = type(target.options)
             raise PluginError(
-                f"{hook} must return a {wanted.__name__}, got {type(answer).__name__}",
-                plugin=owner,
-                remedy=f"derive its class from inlaid.plugins.{wanted.__name__}",
+                f"expected the options {ours.__module__}.{ours.__name__} in the run module, as in the compile module, found"
+                f" {options.__module__}.{options.__name__}",
+                plugin=self.runtimes.owner(target.kind),
+                remedy="declare both halves with the same class, and install them in equal versions",
             )
-        return answer
 
     def _collect(self, hook: str, element: type, *, target: Target, **arguments: object) -> tuple[Any, ...]:
         return tuple(item for _, answer in self._answers(hook, element, target=target, **arguments) for item in answer)
@@ -252,29 +262,10 @@ class PluginRegistry:
         for plugin in (owner, *others):
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
 
-    def ask(self, plugin: str, hook: str, **arguments: object) -> object:
-        """Call a plugin's implementation of a hook, without checking the result. Returns None if the plugin lacks the hook. Raises
-        `PluginError`."""
-        return call(self._manager, plugin, hook, **arguments)
 
-    def _unknown(self, kind: str) -> TargetError:
-        facts = [f"installed: {', '.join(self.kinds()) or 'none'}"]
-        facts += [f"unusable: {problem.plugin} ({problem.stage}: {problem.message})" for problem in self.problems()]
-        extras = sorted(_extras() - set(self._specs))
-        broken = {problem.plugin: problem for problem in self.problems()}
-        if kind in broken and broken[kind].stage == "disabled":
-            hint = f"unset {DISABLED}, or remove {kind} from it"
-        elif kind in extras:
-            hint = (
-                f'pip install "inlaid[{kind}]"'
-                if kind not in broken
-                else f'repair it or reinstall it: pip install "inlaid[{kind}]"'
-            )
-        elif extras:
-            hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extras)
-        else:
-            hint = 'to install reference: pip install inlaid; other targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
-        return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
+def compile_half_remedy(kind: str) -> str:
+    """Return the command that installs the compile half of a target of which only the run half is installed."""
+    return f'pip install "inlaid[{kind}]"' if kind in extras() else f"install the compile half of the plugin that runs {kind}"
 
 
 @functools.cache
@@ -283,22 +274,27 @@ def default_registry() -> PluginRegistry:
     return PluginRegistry.discover()
 
 
-def _folder(plugin: object) -> Path | None:
-    """Return the folder of the package that contains a plugin's module."""
-    name = getattr(plugin, "__name__", "").partition(".")[0]
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return None if file is None or Path(file).name != "__init__.py" else Path(file).parent
+def _declared_targets(manager: pluggy.PluginManager, plugin: str) -> tuple[TargetSpec, ...]:
+    specs = declared_kinds(manager, plugin, "inlaid_targets", TargetSpec)
+    for spec in specs:
+        if not callable(spec.capabilities):
+            raise Rejected("targets", f"the capabilities of {spec.kind} must be a function of its options")
+    return specs
 
 
-def _extras() -> set[str]:
-    """Return the extras of the installed core that install a target."""
-    import importlib.metadata
-
+def _declared_frontends(manager: pluggy.PluginManager, plugin: str) -> tuple[Frontend, ...]:
     try:
-        facts = importlib.metadata.metadata("inlaid")
-    except importlib.metadata.PackageNotFoundError:
-        return set()
-    needed = [re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in facts.get_all("Requires-Dist") or ()]
-    return {
-        extra.replace("-", "_") for extra in facts.get_all("Provides-Extra") or () if f"inlaid-{extra.replace('_', '-')}" in needed
-    }
+        frontends: tuple[Frontend, ...] = sequence(call(manager, plugin, "inlaid_frontends"), Frontend, plugin, "inlaid_frontends")
+    except InlaidError as error:
+        raise Rejected("frontends", error.message) from error
+    for index, item in enumerate(frontends):
+        if not NAME.fullmatch(item.name):
+            raise Rejected("frontends", f"a frontend name must be lower-case letters, digits and underscores, got {item.name!r}")
+        if any(item.name == other.name for other in frontends[:index]):
+            raise Rejected("frontends", f"inlaid_frontends returned {item.name} twice")
+        if not callable(item.load) or not callable(item.recognises):
+            raise Rejected("frontends", f"load and recognises of {item.name} must be functions")
+        wrong = [suffix for suffix in item.suffixes if not _SUFFIX.fullmatch(suffix)]
+        if wrong:
+            raise Rejected("frontends", f"suffix {wrong[0]!r} of {item.name} must be a dot and lower-case characters, as in .onnx")
+    return frontends

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import InputError, Remedy
 from inlaid.graph.ir import Call, Constant, Expr, Module, Var
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import tensor_of
@@ -16,6 +15,7 @@ from inlaid.quantization.histogram import Array, Histogram
 from inlaid.quantization.plan import Plan
 from inlaid.quantization.ranges import Scale, choose_scale, scales_of
 from inlaid.quantization.settings import Quantization
+from inlaid_runtime.errors import InputError, Remedy
 
 MASK_MARGIN = 12.0
 """Margin below the range of masked values: after quantisation, their exponential is 0 relative to the least unmasked value."""

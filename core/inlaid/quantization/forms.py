@@ -23,7 +23,7 @@ from inlaid.quantization.histogram import Array
 from inlaid.quantization.ranges import HIGHEST, Scale, rounded_scales
 from inlaid.quantization.settings import Quantization
 from inlaid.quantization.totals import BYTE, INT32, Stored, Total, aligned, padded
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 EXP_BITS = 15
 """Bits of the exponentials in a softmax: sums of 65,535 of them fit into int32."""

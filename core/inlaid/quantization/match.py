@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, constant, function, traits_of
 from inlaid.graph.operator import Moves, Operator
@@ -30,7 +29,8 @@ from inlaid.quantization.forms import (
     by_channel,
 )
 from inlaid.quantization.histogram import Array
-from inlaid.types import TensorType
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType
 
 _PRODUCTS = (ops.conv, ops.conv_transpose, ops.matmul)
 _BINARY = (ops.add, ops.sub, ops.mul, ops.div)

@@ -20,7 +20,7 @@ from inlaid.quantization.choices import INT8
 from inlaid.quantization.forms import Both, Form, Move, Product, Scaled, Softmax, Sum
 from inlaid.quantization.match import form_of, is_real, limits_of, with_constant
 from inlaid.quantization.settings import Quantization
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 KEPT = "keep_float names it"
 NESTED = "it is in a loop or branch"

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from inlaid.errors import InputError
 from inlaid.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
 from inlaid.graph.operator import Operator
 from inlaid.ops.elementwise import add, mul, sub
@@ -25,7 +24,8 @@ from inlaid.quantization.plan import Plan, make_plan
 from inlaid.quantization.realise import realise
 from inlaid.quantization.report import BorderReport, Difference, FloatReport, LayerReport, QuantizationReport
 from inlaid.quantization.settings import Quantization
-from inlaid.types import TensorType
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.types import TensorType
 
 _WHOLE = ("attention",)
 """Composite operators that are decomposed and then quantised."""

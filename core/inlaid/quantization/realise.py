@@ -15,7 +15,7 @@ from inlaid.quantization.match import is_real
 from inlaid.quantization.plan import Plan, Step
 from inlaid.quantization.settings import Quantization
 from inlaid.quantization.totals import Stored, Total, as_real, dequantized, limited, quantized, store
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import InputError
 from inlaid.graph.ir import Var
-from inlaid.types import TensorType
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.types import TensorType
 
 REMEDY = "pass a list of {input name: array}, or an .npz file with one array per input"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from inlaid.errors import InputError
 from inlaid.plugins.contract import HALF_EVEN, ONCE, ROUNDINGS, Quantisation
 from inlaid.quantization import choices
+from inlaid_runtime.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.compose import cast_to, scalar, tensor_of
 from inlaid.ops.fixed_point import FRACTION, fixed_points, scaled
@@ -16,6 +15,7 @@ from inlaid.quantization.choices import FLOAT
 from inlaid.quantization.histogram import Array
 from inlaid.quantization.ranges import HIGHEST, LOWEST, Scale
 from inlaid.quantization.settings import Quantization
+from inlaid_runtime.arith import Dim
 
 SUM_BITS = 20
 """Fractional bits in a sum of two tensors with different scales, as in TensorFlow Lite."""

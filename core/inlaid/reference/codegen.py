@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from inlaid import ops
-from inlaid.artifact import Artifact, Signature, TensorSpec
-from inlaid.errors import Unsupported
 from inlaid.graph.ir import Call, Module, post_order
 from inlaid.graph.operator import Operator
 from inlaid.graph.text import print_module
 from inlaid.plugins import Accept, Codegen, CompileContext, Region, Reject, Verdict
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime.artifact import Artifact, Signature, TensorSpec
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 FORMAT = "inlaid-graph"
 FORMAT_VERSION = 1

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from inlaid.plugins import (
     Capabilities,
     Conformance,
-    DeviceStatus,
     ExpectedFailure,
     NoOptions,
     OpRule,
@@ -19,13 +18,12 @@ from inlaid.plugins import (
 
 if TYPE_CHECKING:
     from inlaid.reference.codegen import ReferenceCodegen
-    from inlaid.reference.runtime import ReferenceRuntime
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def _capabilities(options: NoOptions) -> Capabilities:
-    from inlaid.types import DTYPES
+    from inlaid_runtime.types import DTYPES
 
     # Typical rates of numpy, which evaluates operator by operator.
     return Capabilities(dtypes=(*DTYPES, "sequence"), peak=1e9, bandwidth=1e9)
@@ -53,22 +51,6 @@ def inlaid_codegen(target: Target) -> ReferenceCodegen:
     from inlaid.reference.codegen import ReferenceCodegen
 
     return ReferenceCodegen()
-
-
-@hookimpl
-def inlaid_runtime(target: Target) -> ReferenceRuntime:
-    """Create the runtime module."""
-    from inlaid.reference.runtime import ReferenceRuntime
-
-    return ReferenceRuntime()
-
-
-@hookimpl
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """Report the target as available."""
-    import numpy as np
-
-    return DeviceStatus(True, f"numpy {np.__version__}")
 
 
 @hookimpl

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.artifact import Artifact, TensorSpec
-from inlaid.errors import InlaidError, PackageError
+from inlaid import ops
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Function, existential
 from inlaid.graph.parse import parse
-from inlaid.plugins import Loaded
 from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types, spec_of
-from inlaid.runtime.host import HostRuntime
-from inlaid.types import FunctionType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.artifact import Artifact, TensorSpec
+from inlaid_runtime.errors import InlaidError, PackageError
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.plugins import Loaded
+from inlaid_runtime.types import FunctionType, TupleType, Type
 
 
 class ReferenceRuntime(HostRuntime):

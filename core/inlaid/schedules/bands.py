@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inlaid import arith
 from inlaid.plugins.contract import Core
 from inlaid.schedules.direct_conv import ConvTile, DirectConv, count_elements
 from inlaid.schedules.shape import constant_extent
+from inlaid_runtime import arith
 
 BAND_SHARE = 1 / 2
 """Fraction of the L2 cache that the data of a band may fill. The rest is left to weights and results."""

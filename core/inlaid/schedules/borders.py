@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import bound_iters, conjuncts, joined, truth
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> ir.LoopProgram:

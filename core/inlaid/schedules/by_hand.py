@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime.types import ROW_MAJOR
 
 BY_HAND = "by_hand"
 """Key of the program annotation that marks a hand-scheduled kernel."""

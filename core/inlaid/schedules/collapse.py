@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.names import unique
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
@@ -16,6 +13,9 @@ from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.paths import nest
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.names import unique
 
 Pair = tuple[object, object]
 """Two adjacent dimensions: (buffer, number of the first), or two iteration variables."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import gcd
 
-from inlaid.arith import ONE, Var, affine
 from inlaid.plugins.contract import Core
-from inlaid.records import dataclass, replace
 from inlaid.schedules.bands import band_rows
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
@@ -46,7 +44,9 @@ from inlaid.schedules.shape import (
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime.arith import ONE, Var, affine
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4
 """Minimum input channels of a run for which weights are packed. Shorter runs are no faster than single channels."""

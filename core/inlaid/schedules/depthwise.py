@@ -6,7 +6,6 @@ the channel are accumulated in registers and stored in flat lines, from which th
 
 from __future__ import annotations
 
-from inlaid.arith import ONE, product, unwrap
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import DirectConv, find_conv
 from inlaid.schedules.dot import narrow_product
@@ -15,7 +14,8 @@ from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import Anchor, axis_loops, blocks_of, inline_all, last_of, present
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime.arith import ONE, product, unwrap
+from inlaid_runtime.types import ROW_MAJOR
 
 UNROLLED = 32
 """Maximum window elements that are unrolled. Of larger windows only the last axis is unrolled."""

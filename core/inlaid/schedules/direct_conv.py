@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.plugins.contract import Core
-from inlaid.records import dataclass
 from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
 from inlaid.schedules.rule import Decision, KernelContext
@@ -33,7 +30,10 @@ from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
-from inlaid.types import Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import Layout
 
 MOST_VECTORS = 4
 """Maximum vectors of output channels per tile: with more, too few pixels reuse a weight."""

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.records import dataclass
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.shape import (
     Anchor,
@@ -23,7 +20,10 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import Layout, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import Layout, dtype
 
 LONGEST_ROW = 8
 """Vectors of columns in a tile of a single row. They keep enough additions in flight to hide their latency."""

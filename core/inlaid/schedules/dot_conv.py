@@ -11,9 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import gcd
 
-from inlaid.arith import Var
 from inlaid.plugins.contract import Core
-from inlaid.records import dataclass
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
     MOST_VECTORS,
@@ -41,7 +39,9 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 SPARE = 1
 """Registers that tiles leave free for the epilogue. A tile of 28 accumulators is as fast as one of 30, and avoids spills."""

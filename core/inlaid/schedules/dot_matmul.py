@@ -6,9 +6,6 @@ other operand at run time, each panel before its first use.
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.records import dataclass
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
 from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out
@@ -22,7 +19,10 @@ from inlaid.schedules.shape import (
 from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.schedules.collapse import accesses, stores
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def fill(schedule: Schedule, multiple: int, blocks: Iterable[str]) -> dict[str, int] | None:

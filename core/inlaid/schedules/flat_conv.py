@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd
 
-from inlaid import arith
-from inlaid.arith import Const, Expr, Var
-from inlaid.records import dataclass, replace
 from inlaid.schedules.direct_conv import ConvTile, DirectConv
 from inlaid.schedules.rule import Decision
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, read_size, size_text
@@ -24,6 +21,9 @@ from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.paths import block_nest, remapped, unique_name
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, Expr, Var
+from inlaid_runtime.records import dataclass, replace
 
 FLAT_PIXELS = 16
 """Maximum pixels per tile, so that a tile spans at most two line ends."""

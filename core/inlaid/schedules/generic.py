@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import block_size, blocks_of, loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR
 
 PARALLEL_WORK = 1 << 15
 """Minimum iterations of a block that runs on several threads."""

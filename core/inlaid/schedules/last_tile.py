@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.schedules.shape import read_size
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: int | str) -> ir.LoopProgram:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.records import dataclass, replace
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
@@ -30,7 +27,10 @@ from inlaid.tensor import ir
 from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 PACKED_ROWS = 64
 """Minimum rows for which panels of the right operand are copied. The copy costs about four cycles per vector of the panel."""

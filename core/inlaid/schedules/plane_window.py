@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from inlaid import arith
 from inlaid.schedules.register_tile import seconds
 from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.shape import Anchor, accumulate_in_registers, axis_loops, blocks_of, expected_extent, is_constant, present
@@ -19,7 +18,8 @@ from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import unique_name
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.row_windows import RowWindow, over_vectors, reduce_rows
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR
 
 LONGEST_STEP = 4
 """Maximum stride along a row: vectors with larger strides would waste most of their elements."""

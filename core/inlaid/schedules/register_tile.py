@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inlaid.plugins.contract import Capabilities, Core
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 PANEL_SHARE = 900 / 1024
 """Fraction of the L2 cache that a panel may fill to stay there between row tiles."""

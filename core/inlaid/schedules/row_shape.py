@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inlaid import arith
 from inlaid.schedules.shape import block_size, blocks_of, is_cheap, worth_inlining
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid_runtime import arith
 
 SHORTEST = 4
 """Minimum length of a reduction along rows. Shorter reductions are unrolled per row."""

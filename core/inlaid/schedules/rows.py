@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
-from inlaid.records import dataclass, replace
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
@@ -19,7 +15,11 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import ROW_MAJOR
 
 ACCUMULATORS = 8
 """Independent vector accumulators of a long row: additions have a latency of 3 to 4 cycles, and two start per cycle."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.plugins.contract import Capabilities
-from inlaid.records import dataclass, replace
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import Layout
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import Layout
 
 Value = int | str | tuple[int, ...]
 """Value of a decision. Booleans are represented as integers."""

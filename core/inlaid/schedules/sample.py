@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid import arith
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
@@ -16,7 +15,8 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 
 class SampleRule:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from inlaid import arith
-from inlaid.arith import Const, Var
-from inlaid.arith.text import Tokens, parse_expr
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.text import show_index, size_name
-from inlaid.types import Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, Var
+from inlaid_runtime.arith.text import Tokens, parse_expr
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import Layout
 
 
 @dataclass(frozen=True)

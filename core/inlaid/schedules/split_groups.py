@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Const, Var
-from inlaid.records import dataclass, replace
 from inlaid.schedules.collapse import accesses
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.shape import blocks_of, find_anchor
@@ -13,6 +10,9 @@ from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.paths import nest
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, Var
+from inlaid_runtime.records import dataclass, replace
 
 
 def split_groups(program: ir.LoopProgram, lanes: int, size: int) -> ir.LoopProgram:

@@ -22,14 +22,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from inlaid.errors import ScheduleError
-from inlaid.records import dataclass, replace
 from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.schedule import Argument, Step, Trace, Transform, parse_trace, replay
 from inlaid.tensor.transform.peel import REMAINDERS
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 _HEAD = ("kernel", "rule", "given", "layouts", "decide", "steps")
 

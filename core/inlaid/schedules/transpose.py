@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from inlaid.arith import Var
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.copies import Dimension, copy_dimensions, copy_program
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import ROW_MAJOR
 
 
 class TransposeRule:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from inlaid import arith
-from inlaid.records import dataclass
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import WITHOUT_EMPTY, without_empty
 from inlaid.schedules.direct_conv import schedule_padding
@@ -34,7 +32,9 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 UNROLLED = 5
 """Maximum taps of a window row that are unrolled, so that their addresses differ by constants."""

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from inlaid import arith
-from inlaid.arith import Dim, Var
-from inlaid.records import dataclass
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import Dot, dots_of, narrow_product
 from inlaid.schedules.matmul import between_prefetches
@@ -34,7 +31,10 @@ from inlaid.schedules.shape import (
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
-from inlaid.types import ROW_MAJOR, Layout, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, Var
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
 
 TRANSFORM_IN, TRANSFORM_OUT = 4, 3
 """Transform cycles per vector of one tile element: arithmetic, loads and stores. Measured on 56 x 56 by 64 channels, without

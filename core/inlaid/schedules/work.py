@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.shape import block_size, blocks_of
 from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 
 def operations(program: ir.LoopProgram) -> Dim:

@@ -7,9 +7,9 @@ from functools import cache
 from inspect import signature
 from typing import Any
 
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
 
 
 def _integer(value: Any) -> bool:

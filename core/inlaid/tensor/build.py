@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import ExpressionError
-from inlaid.records import dataclass
 from inlaid.tensor import ir
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import ExpressionError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, dtype
 
 
 class Builder:

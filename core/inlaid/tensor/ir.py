@@ -1,7 +1,7 @@
 """The loop IR: value expressions, statements and loop programs.
 
-Indices, extents and conditions on them are integer expressions of `inlaid.arith`; buffer elements are value expressions, defined
-here. `Index` converts an integer expression to a value, `checked` a value to an integer expression.
+Indices, extents and conditions on them are integer expressions of `inlaid_runtime.arith`; buffer elements are value expressions,
+defined here. `Index` converts an integer expression to a value, `checked` a value to an integer expression.
 
 Value semantics, the same on every target:
 * Integer arithmetic wraps at the width of its dtype. Integer `div` and `mod` truncate (as in C); x / 0 and x mod 0 are 0.
@@ -22,11 +22,11 @@ from enum import Enum, Flag
 from operator import is_not
 from typing import Any, Union
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import ExpressionError
-from inlaid.records import dataclass, field
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import ExpressionError
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import DType, dtype
 
 Operand = Union["Expr", arith.Expr, int, float, bool]
 

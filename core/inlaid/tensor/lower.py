@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.errors import ExpressionError
-from inlaid.names import unique
 from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.footprint import reads, whole, writes
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ExpressionError
+from inlaid_runtime.names import unique
+from inlaid_runtime.types import dtype
 
 
 def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, named: bool = False) -> ir.LoopProgram:

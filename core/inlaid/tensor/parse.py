@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from inlaid import arith
-from inlaid.arith.text import Tokens, parse_expr, unquoted
-from inlaid.errors import ParseError
 from inlaid.tensor import ir
 from inlaid.tensor.text import ACCESS_WORDS, INFIX
-from inlaid.types import DTYPES, DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith.text import Tokens, parse_expr, unquoted
+from inlaid_runtime.errors import ParseError
+from inlaid_runtime.types import DTYPES, DType, dtype
 
 T = TypeVar("T")
 _OPERATORS = {symbol: op for op, symbol in INFIX.items()}

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim
-from inlaid.artifact import KernelInfo, Signature
-from inlaid.records import dataclass, field
 from inlaid.tensor.ir import LoopProgram
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.artifact import KernelInfo, Signature
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import DType
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RegionProgram:
     def constraints(self) -> tuple[Constraint, ...]:
         """The conditions that the region checks itself, in the order of the calls. They are the first constraints of its artifact
         (for a loop-level target, the driver adds them). An error code says which one is violated: see
-        `inlaid.runtime.host.VIOLATION`."""
+        `inlaid_runtime.execution.host.VIOLATION`."""
         return tuple(check for call in self.calls for check in call.checks)
 
 

@@ -23,19 +23,19 @@ from functools import cache
 from inspect import Signature, signature
 from typing import Any, TypeVar
 
-from inlaid.arith import Var
-from inlaid.arith.text import Tokens, quoted, unquoted
-from inlaid.errors import ScheduleError
-from inlaid.markup import preformatted
-from inlaid.names import unique
-from inlaid.records import dataclass
 from inlaid.tensor import ir, primitives, text
 from inlaid.tensor.arguments import checked, program_of
 from inlaid.tensor.primitives import AnnotationKey, TensorIntrin
 from inlaid.tensor.primitives.place import block_path
 from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.paths import loops_around
-from inlaid.types import Layout
+from inlaid_runtime.arith import Var
+from inlaid_runtime.arith.text import Tokens, quoted, unquoted
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.markup import preformatted
+from inlaid_runtime.names import unique
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import Layout
 
 T = TypeVar("T")
 

@@ -31,10 +31,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.errors import ExpressionError, InlaidError
-from inlaid.records import dataclass, field
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.tensor.ir import (
@@ -51,7 +47,11 @@ from inlaid.tensor.ir import (
     select,
     unary,
 )
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import ExpressionError, InlaidError
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import DType, dtype
 
 __all__ = [
     "Reducer", "Tensor", "bitcast", "cast", "checked", "comm_reducer", "compute", "const", "extern", "fma", "math", "max_",

@@ -28,11 +28,11 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith.text import quoted
-from inlaid.names import unique
 from inlaid.tensor import ir
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith.text import quoted
+from inlaid_runtime.names import unique
+from inlaid_runtime.types import dtype
 
 ACCESS_WORDS = {access: str(access.name).lower() for access in (ir.Access.HINT, ir.Access.READ, ir.Access.WRITE, ir.Access.UPDATE)}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}

@@ -64,8 +64,8 @@ def loaded(device):
 @pytest.fixture
 def nvrtc():
     """NVRTC. Skips the test if it is not installed."""
-    from inlaid.errors import TargetError
     from inlaid_cuda.nvrtc import nvrtc
+    from inlaid_runtime.errors import TargetError
 
     try:
         return nvrtc("sm_80")

@@ -11,10 +11,10 @@ from tests.threads.printed import SCOPES, Printed, check_printed
 from inlaid.codegen.threads.kernel import thread_source
 from inlaid.tensor import ir
 from inlaid.tensor.region import RegionProgram
-from inlaid.types import MemoryScope
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.driver import TensorMap
 from inlaid_cuda.emulation.driver import HostContext, HostDriver, Order
+from inlaid_runtime.types import MemoryScope
 
 PRELUDE = "typedef int int32_t; typedef long int64_t; typedef unsigned char uint8_t;\n"
 

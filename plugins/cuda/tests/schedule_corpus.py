@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from tests.unit.schedules.threads import held, whole
 
-from inlaid import arith
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP
 from inlaid.tensor.transform.launches import Launches, split_launches
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.types import MemoryScope
 
 FOLDER = "tests.unit.schedules.threads"
 MOST_PARAMETERS, MOST_GIVEN = 12, 3

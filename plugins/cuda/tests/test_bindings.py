@@ -183,8 +183,8 @@ LOADS = r"""
 from dataclasses import replace
 import numpy as np
 from tests.threads.handmade import CUDA
-from inlaid.errors import InlaidError
-from inlaid.runtime.launch_code import decode_launches, encode_launches
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.device import Devices
 from inlaid_cuda.images import Images

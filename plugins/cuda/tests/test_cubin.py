@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid.errors import CompileError
 from inlaid_cuda.cubin import Resources, resources
+from inlaid_runtime.errors import CompileError
 
 REGISTERS, FRAME, OTHER = 0x2F, 0x11, 0x12
 

@@ -8,16 +8,16 @@ from tests.threads.handmade import check_uploads, device_bytes, read
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import InputError, OutOfMemory, TargetError
 from inlaid.graph import ir
 from inlaid.plugins import DeviceTensor
-from inlaid.runtime.dlpack import export_capsule
-from inlaid.types import TensorType, dtype
 from inlaid_cuda import array_interface
 from inlaid_cuda.device import MEMORY, Devices, devices_of, memory_limit
 from inlaid_cuda.driver import DriverError, Status
 from inlaid_cuda.emulation.driver import HostDriver
 from inlaid_cuda.options import HOST, CudaOptions
+from inlaid_runtime.errors import InputError, OutOfMemory, TargetError
+from inlaid_runtime.execution.dlpack import export_capsule
+from inlaid_runtime.types import TensorType, dtype
 
 from .late import LateDriver
 

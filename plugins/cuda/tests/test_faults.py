@@ -6,13 +6,13 @@ from tests.threads.handmade import CUDA
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
 from inlaid.graph import ir
-from inlaid.runtime import load
-from inlaid.types import TensorType
 from inlaid_cuda.driver import DeviceFacts, DriverError, Status
 from inlaid_cuda.faults import translate
 from inlaid_cuda.needs import choose, missing, needs_of
+from inlaid_runtime import load
+from inlaid_runtime.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
+from inlaid_runtime.types import TensorType
 
 from .late import leftovers
 

@@ -8,11 +8,11 @@ from tests.threads.handmade import CUDA, Run, scaled
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import DeviceLost, KernelFault
 from inlaid.graph import ir
-from inlaid.types import TensorType
 from inlaid_cuda.driver import Status
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import DeviceLost, KernelFault
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("tidy")
 TARGET = "cuda:arch=host"

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from inlaid.cache import MemoryStore
-from inlaid.errors import CompileError, TargetError
 from inlaid_cuda.driver import DriverError, Status
 from inlaid_cuda.emulation import build
+from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.errors import CompileError, TargetError
 
 from .host import Machine
 

@@ -5,8 +5,8 @@ import pytest
 from tests.threads.handmade import CUDA, Run, scaled
 from tests.threads.launching import *  # noqa: F403 (tests of every device with threads)
 
-from inlaid.errors import KernelFault, Unsupported
-from inlaid.runtime.launch_regions import KEPT
+from inlaid_runtime.errors import KernelFault, Unsupported
+from inlaid_runtime.execution.launch_regions import KEPT
 
 pytestmark = pytest.mark.usefixtures("tidy")
 

@@ -16,12 +16,12 @@ from tests.threads.test_regions import ENTRIES
 import inlaid
 from inlaid.conformance.graphs import grown
 from inlaid.conformance.nets import NETS
-from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime.example import example_inputs
 from inlaid_cuda import device as devices
 from inlaid_cuda.emulation.driver import HostDriver, Order
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.execution.example import example_inputs
 from zoo import path_of
 
 pytestmark = pytest.mark.usefixtures("host_compiler")

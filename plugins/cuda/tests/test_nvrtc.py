@@ -12,15 +12,15 @@ from tests.threads.printed import SCOPES, Printed, region_of
 from tests.threads.random_programs import check_phases, check_schedules, check_statements
 from tests.unit.tensor.strategies import NARROW, NATIVE
 
-from inlaid.cache import MemoryStore
 from inlaid.codegen.threads.kernel import thread_source
-from inlaid.errors import CompileError, TargetError
 from inlaid_cuda import nvrtc as module
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.images import Images
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import ARCHITECTURES
+from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.errors import CompileError, TargetError
 
 KERNEL = 'extern "C" __global__ void __launch_bounds__(32) k(float *x) { x[threadIdx.x] += 1.0f; }\n'
 

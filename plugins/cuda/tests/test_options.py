@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from inlaid.errors import TargetError
 from inlaid.plugins.registry import default_registry
 from inlaid_cuda import capabilities as module
 from inlaid_cuda import nvrtc as nvrtc_module
@@ -18,6 +17,7 @@ from inlaid_cuda.driver import DeviceFacts
 from inlaid_cuda.needs import choose, needs_of
 from inlaid_cuda.options import ARCHITECTURES, DEFAULT, CudaOptions, compute_capability
 from inlaid_cuda.tensor_cores.instructions import has_wgmma
+from inlaid_runtime.errors import TargetError
 
 
 def device(number, driver=13000):

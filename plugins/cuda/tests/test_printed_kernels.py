@@ -13,9 +13,9 @@ from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.launches import split_launches
-from inlaid.types import MemoryScope
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
+from inlaid_runtime.types import MemoryScope
 
 from .host import check
 

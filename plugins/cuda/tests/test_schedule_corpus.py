@@ -7,10 +7,10 @@ import pytest
 from tests.threads.printed import Printed, region_of
 from tests.unit.schedules.threads.held import SHARED, THREADS
 
-from inlaid import arith
 from inlaid.codegen import launch_plan
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.emulation.driver import Order
+from inlaid_runtime import arith
 
 from .host import Compiled, Machine
 from .schedule_corpus import recorded, split

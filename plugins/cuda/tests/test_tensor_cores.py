@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
-from inlaid.errors import TargetError
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.schedules.threads.tile_model import Problem
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.transform.launches import split_launches
-from inlaid.types import dtype
 from inlaid_cuda.capabilities import REGISTERS, capabilities
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
@@ -31,6 +29,9 @@ from inlaid_cuda.tensor_cores.instructions import has_copies, intrinsics_of
 from inlaid_cuda.tensor_cores.product import TensorCoreRule
 from inlaid_cuda.tensor_cores.tiles import Fetch, rank_tilings
 from inlaid_cuda.tensor_cores.unit import ROW_BYTES
+from inlaid_runtime import arith
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.types import dtype
 
 from .host import EveryOrder
 

@@ -15,11 +15,9 @@ from tests.race_free import check_race_free
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.api import compile_file
-from inlaid.errors import CompileError, Unsupported
 from inlaid.plugins import DeviceTensor
-from inlaid.runtime.launch_code import decode_launches, encode_launches
 from inlaid.tensor import interp
 from inlaid.tensor.transform.launches import split_launches
 from inlaid_cuda.codegen import CudaCodegen
@@ -29,6 +27,9 @@ from inlaid_cuda.driver import DriverError, TensorMap
 from inlaid_cuda.images import Images
 from inlaid_cuda.options import CudaOptions
 from inlaid_cuda.tensor_cores.tile_loads import load_tiles
+from inlaid_runtime import arith
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
 
 from .test_tensor_cores import names_of
 from .test_wgmma import ABLE, INSTRUCTIONS, RULE, decision, on_the_host, product, scheduled, tile_like

@@ -8,7 +8,7 @@ import pytest
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.lowering.finish import finish
@@ -17,7 +17,6 @@ from inlaid.schedules.threads.tile_model import Problem
 from inlaid.tensor import interp
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.transform.launches import split_launches
-from inlaid.types import dtype
 from inlaid_cuda.capabilities import REGISTERS, SWIZZLE_BYTES, THREAD_REGISTERS, capabilities
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
@@ -27,6 +26,8 @@ from inlaid_cuda.tensor_cores.instructions import intrinsics_of
 from inlaid_cuda.tensor_cores.tile_loads import load_tiles
 from inlaid_cuda.tensor_cores.tiles import Fetch, WarpgroupTiling, rank_warpgroup_tilings
 from inlaid_cuda.tensor_cores.warpgroups import WarpgroupRule
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 from .host import EveryOrder
 from .test_tensor_cores import TOTALS, compiler_for, names_of

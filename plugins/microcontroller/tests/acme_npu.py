@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.plugins import Accept, Capabilities, Codegen, OpRule, Reject, TargetSpec, hookimpl
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 FORMAT, VERSION = "acme-c99", 1
 RELU = """
     for (int32_t i = 0; i < {size}; i++) {y}[i] = {x}[i] < 0 ? 0 : {x}[i];"""
@@ -44,6 +44,6 @@ def inlaid_codegen(target):
 
 @hookimpl
 def inlaid_runtime(target):
-    from inlaid.runtime.c_source import CSourceRuntime
+    from inlaid_runtime.execution.c_source import CSourceRuntime
 
     return CSourceRuntime(FORMAT, VERSION)

@@ -13,14 +13,14 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
-from inlaid.errors import InlaidError, KernelFault, TargetError
 from inlaid.graph.ir import Expr, Module, constant, function, var
-from inlaid.types import TensorType
 from inlaid_microcontroller.boards import BOARDS, Board, find_board
 from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run, sizes
 from inlaid_microcontroller.boards.kernel import firmware_of
 from inlaid_microcontroller.export import firmware
 from inlaid_microcontroller.options import MicrocontrollerOptions
+from inlaid_runtime.errors import InlaidError, KernelFault, TargetError
+from inlaid_runtime.types import TensorType
 
 STRICT = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 INPUT = np.random.default_rng(1).integers(-128, 128, (1, 3, 9, 7)).astype(np.int8)

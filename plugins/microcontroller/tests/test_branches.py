@@ -8,8 +8,8 @@ import pytest
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Module, constant, function, if_, tuple_, var
-from inlaid.runtime.c_source import find_compiler
-from inlaid.types import TensorType
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.types import TensorType
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -10,17 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.made_plugin import both_halves
 
 from inlaid import ops
 from inlaid.conformance.nets import NETS, Net
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import c_name, export_folder
-from inlaid.errors import InputError, Unsupported
 from inlaid.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
-from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.c_source import find_compiler
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid_runtime.errors import InputError, Unsupported
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 
@@ -251,8 +251,7 @@ def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path)
 def test_a_vendors_c_goes_into_the_same_firmware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the NPU takes is the vendor's C, the rest the controller's: one folder, one arena."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    vendor = importlib.metadata.EntryPoint("acme_npu", "acme_npu", "inlaid.plugins")
-    registry = PluginRegistry.discover([*importlib.metadata.entry_points(group="inlaid.plugins"), vendor])
+    registry = PluginRegistry.discover([*default_registry().entry_points, *both_halves("acme_npu", "acme_npu")])
     x = var("x", TensorType((3, 4), "float32"))
     weights = constant(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4))
     both = module([x], ops.exp(ops.relu(ops.matmul(ops.relu(ops.sub(x, constant(np.float32(0.5)))), weights))))

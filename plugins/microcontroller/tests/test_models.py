@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import inlaid
-from inlaid.runtime.c_source import find_compiler
 from inlaid_microcontroller.export import example
 from inlaid_microcontroller.unit import decode
+from inlaid_runtime.execution.c_source import find_compiler
 
 MODELS = Path(__file__).parents[4] / "shared/models"
 pytestmark = [

@@ -8,8 +8,8 @@ import pytest
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Expr, Module, constant, function, var
-from inlaid.types import TensorType
 from inlaid_microcontroller.export import firmware
+from inlaid_runtime.types import TensorType
 
 INPUT = np.random.default_rng(1).integers(-128, 128, (1, 8, 4, 4)).astype(np.int8)
 

@@ -15,11 +15,11 @@ from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder
 from inlaid.graph.ir import Expr, Module, constant, function, tuple_, var
-from inlaid.runtime.c_source import find_compiler
-from inlaid.types import TensorType
 from inlaid_microcontroller.boards import BOARDS, Board
 from inlaid_microcontroller.boards.emulate import missing
 from inlaid_microcontroller.export import example
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.types import TensorType
 
 from .test_firmware import SANITIZED, STRICT, build
 

@@ -17,8 +17,8 @@ from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder
 from inlaid.graph.ir import Expr, Module, Var, constant, function, var
 from inlaid.lowering import arrange
-from inlaid.runtime.c_source import find_compiler
-from inlaid.types import TensorType
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Constant, Expr, constant, function, post_order, var
 from inlaid.graph.transform import transform
@@ -15,7 +15,6 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.interp import run
-from inlaid.types import ROW_MAJOR, TensorType
 from inlaid_microcontroller.intrinsics import emitters, intrinsics
 from inlaid_microcontroller.options import CPUS
 from inlaid_microcontroller.schedules.addition import AdditionRule
@@ -24,6 +23,8 @@ from inlaid_microcontroller.schedules.direct import DirectRule
 from inlaid_microcontroller.schedules.scalar import channels_last
 from inlaid_microcontroller.schedules.vector_depthwise import VectorDepthwiseRule, window_sums
 from inlaid_microcontroller.schedules.vector_direct import VectorDirectRule
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 Rule = DirectRule | DepthwiseRule | VectorDirectRule | VectorDepthwiseRule
 

@@ -10,11 +10,11 @@ import pytest
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Expr, Module, constant, function, var
-from inlaid.types import TensorType
 from inlaid_microcontroller.boards import find_board
 from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run
 from inlaid_microcontroller.intrinsics import support
 from inlaid_microcontroller.options import CPUS
+from inlaid_runtime.types import TensorType
 
 CHECK = """
 static const int32_t multipliers[] = {0, 1, 3, 1073741823, 1073741824, 1073741825, 1518500250,

@@ -15,8 +15,8 @@ sys.path.append(str(Path(__file__).parents[3]))
 @pytest.fixture
 def device():
     """Device 0. Skips the test where there is none."""
-    from inlaid.errors import TargetError
     from inlaid_opencl.platforms import find_devices
+    from inlaid_runtime.errors import TargetError
 
     try:
         find_devices()

@@ -11,12 +11,12 @@ from tests.threads.arithmetic import NATIVE
 from tests.threads.printed import SCOPES, Printed, check_printed
 
 from inlaid.codegen.threads.kernel import thread_source
-from inlaid.errors import TargetError
 from inlaid.tensor import ir
 from inlaid.tensor.region import RegionProgram
-from inlaid.types import MemoryScope
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.platforms import find_device
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.types import MemoryScope
 
 cl = pytest.importorskip("pyopencl", reason="needs pyopencl: pip install pyopencl")
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from tests.unit.schedules.threads.held import SHUFFLES, kernel, offer_of
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 LANES = 8
 N, M = arith.SizeVar("n", 1, 64), arith.SizeVar("m", 1, 512)

@@ -8,12 +8,12 @@ import pyopencl as cl
 import pytest
 from tests.threads.handmade import check_uploads, read
 
-from inlaid.errors import DeviceLost, KernelFault, OutOfMemory
 from inlaid.plugins import DeviceTensor
 from inlaid_opencl import device as module
 from inlaid_opencl.device import OpenCLDevice, open_device
 from inlaid_opencl.platforms import find_device
 from inlaid_opencl.queues import _HELD_BYTES
+from inlaid_runtime.errors import DeviceLost, KernelFault, OutOfMemory
 
 from .failing import failing
 

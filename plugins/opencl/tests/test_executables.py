@@ -10,14 +10,14 @@ from tests.computed_relations import CASES, check_target
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import InputError, KernelFault, OutOfMemory, TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime import load
-from inlaid.runtime.device_memory import DeviceArray
-from inlaid.types import TensorType
 from inlaid_opencl.options import KINDS
+from inlaid_runtime import load
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, KernelFault, OutOfMemory, TargetError, Unsupported
+from inlaid_runtime.execution.device_memory import DeviceArray
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("device")
 WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 9)).astype(np.float32)

@@ -6,10 +6,10 @@ import pytest
 from tests.threads.handmade import OPENCL, Run, scaled
 from tests.threads.launching import *  # noqa: F403 (tests of every device with threads)
 
-from inlaid.errors import KernelFault, OutOfMemory
-from inlaid.runtime.launch_regions import KEPT
 from inlaid_opencl import sessions
 from inlaid_opencl.runtime import OpenCLRuntime
+from inlaid_runtime.errors import KernelFault, OutOfMemory
+from inlaid_runtime.execution.launch_regions import KEPT
 
 from .failing import failing
 

@@ -8,8 +8,8 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph import ir
-from inlaid.types import TensorType
 from inlaid_opencl.device import OpenCLDevice
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -9,15 +9,15 @@ from tests.threads.float64_scan import problems, sampled
 from tests.threads.printed import Printed, region_of
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package, compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.tensor import ir as loop_ir
-from inlaid.types import TensorType
 from inlaid_opencl.capabilities import capabilities
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.options import OpenCLOptions
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 N, M = SizeVar("n"), SizeVar("m")
 SIZES = (1, 2, 3, 4, 5, 6, 7, 9, 12, 14, 25)

@@ -7,7 +7,7 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 N = inlaid.SizeVar("n", 0, 1000)
 MANY = np.random.default_rng(0).integers(-4, 5, (2, 600)).astype(np.int32)

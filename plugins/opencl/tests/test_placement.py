@@ -9,7 +9,6 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.conformance.corpus import CORPUS, Choices
 from inlaid.driver import build_package, cut
 from inlaid.driver.report import report_of
@@ -17,8 +16,9 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from inlaid.tensor import te
-from inlaid.types import TensorType
 from inlaid_opencl import capabilities as module
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 EMBEDDED = "opencl:kind=embedded"
 ROWS = pytest.mark.parametrize("rows", [4, SizeVar("n", 1, 64)], ids=["static", "symbolic"])
@@ -89,7 +89,7 @@ def test_float64_runs_on_x86_if_this_device_lacks_it(device, rows):
     np.testing.assert_array_equal(result, np.maximum(-ARRAY, 0))
 
 
-@pytest.mark.filterwarnings("ignore::inlaid.errors.ScheduleWarning")
+@pytest.mark.filterwarnings("ignore::inlaid_runtime.errors.ScheduleWarning")
 def test_no_code_for_devices_without_float64_needs_it():
     """A sample of the operators of float32 that the rule accepts, with static and symbolic sizes. The code is not run."""
     registry, compiled = default_registry(), 0

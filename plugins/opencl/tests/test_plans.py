@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.threads.handmade import OPENCL
 
-from inlaid.errors import Unsupported
-from inlaid.runtime.launch_code import decode_launches, encode_launches
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
 
 TEXTS = (b"[]", b"[" * 100_000, b"null", b'{"kernels": NaN}')
 BROKEN = (b"", b"\xff", b"\xff" * 8, b"\x02" + bytes(7) + b"{", *(struct.pack("<Q", len(text)) + text for text in TEXTS))

@@ -9,14 +9,14 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import TargetError
 from inlaid.graph import ir
 from inlaid.plugins.registry import default_registry
-from inlaid.types import TensorType
 from inlaid_opencl import capabilities as facts
 from inlaid_opencl import platforms
 from inlaid_opencl.capabilities import ASSUMED, capabilities, surroundings
 from inlaid_opencl.options import KINDS, OpenCLOptions
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.types import TensorType
 
 from .failing import failing
 

@@ -8,7 +8,6 @@ from tests.threads.printed import SCOPES, region_of
 from tests.threads.programs import AXPY, SHARING
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.graph import ir as graph
@@ -18,8 +17,9 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.launches import split_launches
-from inlaid.types import TensorType
 from inlaid_opencl.dialect import DIALECT
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 from .pocl import Compiled, check
 

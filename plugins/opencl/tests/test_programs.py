@@ -2,10 +2,10 @@
 
 import pytest
 
-from inlaid.cache import MemoryStore, caches
-from inlaid.errors import CompileError
 from inlaid_opencl import programs
 from inlaid_opencl.programs import build
+from inlaid_runtime.cache import MemoryStore, caches
+from inlaid_runtime.errors import CompileError
 
 SOURCE = "__kernel void k(__global int *x) { x[get_global_id(0)] = 7; }"
 

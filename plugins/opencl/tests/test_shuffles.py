@@ -8,17 +8,18 @@ from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offer_of
 
 import inlaid
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import interp
-from inlaid.types import TensorType
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
 from inlaid_opencl.subgroups import shuffled_lanes
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType
 
 from .pocl import Compiled
 from .row_kernels import CASES, KERNELS, LANES, M, N, row_programs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 from inlaid_vta_fpga.simulators.rtl.build import find_tools
 from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
 

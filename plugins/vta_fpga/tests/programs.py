@@ -6,7 +6,7 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import GEMM, LOAD, Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Load, Store, Uop

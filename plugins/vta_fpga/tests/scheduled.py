@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlaid import arith
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid_runtime import arith
 from inlaid_vta_fpga.compiler.intrinsics import intrinsics
 from inlaid_vta_fpga.compiler.schedule import accumulate_in_place
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region

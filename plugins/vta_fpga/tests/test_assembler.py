@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid.errors import ParseError
+from inlaid_runtime.errors import ParseError
 from inlaid_vta_fpga.isa.assembler import Program, parse_program, print_program
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding

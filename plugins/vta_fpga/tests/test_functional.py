@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import KernelFault
+from inlaid_runtime.errors import KernelFault
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store, Uop

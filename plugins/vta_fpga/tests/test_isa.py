@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 from inlaid_vta_fpga.isa.assembler import parse_program
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.encoding import ALU, FINISH, GEMM, LOAD, STORE, Encoding, EncodingError

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import interp, ir
 from inlaid.tensor.parse import parse
+from inlaid_runtime.errors import ScheduleError
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.stream import Stream
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Load, Store

@@ -10,9 +10,9 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import TargetError, Unsupported
 from inlaid.graph.ir import Module, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.errors import TargetError, Unsupported
+from inlaid_runtime.types import TensorType
 from inlaid_vta_fpga.image import Header, Image
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config
 from inlaid_vta_fpga.options import VtaOptions

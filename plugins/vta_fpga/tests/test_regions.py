@@ -18,7 +18,7 @@ import resnet18
 from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Module, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 from inlaid_vta_fpga.options import VtaOptions
 from inlaid_vta_fpga.runtime import probe
 

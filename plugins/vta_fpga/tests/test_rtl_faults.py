@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from inlaid.cache import MemoryStore
-from inlaid.errors import KernelFault, TargetError
+from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.errors import KernelFault, TargetError
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store, Uop

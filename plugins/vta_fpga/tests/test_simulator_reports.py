@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from inlaid.errors import Unsupported
+from inlaid_runtime.errors import Unsupported
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store
 from inlaid_vta_fpga.simulators.page import timeline_page

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
-from inlaid.types import dtype
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 from inlaid_vta_fpga.compiler.sram import allocate
 from inlaid_vta_fpga.compiler.tasks import Plan, Task, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from inlaid.errors import KernelFault
+from inlaid_runtime.errors import KernelFault
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Module, Store
 from inlaid_vta_fpga.simulators.functional import Functional

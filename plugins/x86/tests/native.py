@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlaid.cache import Store
 from inlaid.lowering.finish import finish
 from inlaid.plugins import Capabilities, CompileContext, Target
 from inlaid.tensor import interp, ir
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid_runtime.cache import Store
+from inlaid_runtime.types import TensorType
 from inlaid_x86.codegen import X86Codegen
-from inlaid_x86.options import X86Options
-from inlaid_x86.runtime import X86Runtime
+from inlaid_x86_runtime.options import X86Options
+from inlaid_x86_runtime.runtime import X86Runtime
 
 Array = np.ndarray[Any, Any]
 PLAIN = X86Options(threads=1, cpu="x86-64-v2")
@@ -149,6 +149,6 @@ def results_of(region: RegionProgram, programs: Sequence[ir.LoopProgram]) -> lis
 
 def tensor_of(array: Array) -> TensorType:
     """The type of an array."""
-    from inlaid.types import from_numpy
+    from inlaid_runtime.types import from_numpy
 
     return TensorType(array.shape, from_numpy(array.dtype))

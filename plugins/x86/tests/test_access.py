@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from inlaid.arith import SizeVar
-from inlaid.errors import KernelFault
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.region import RegionProgram
-from inlaid.types import dtype
-from inlaid_x86.options import X86Options
-from inlaid_x86.runtime import X86Runtime
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import dtype
+from inlaid_x86_runtime.options import X86Options
+from inlaid_x86_runtime.runtime import X86Runtime
 
 from .native import Array, Native, check, compile_region, region_of
 from .test_statements import random_programs

@@ -17,8 +17,6 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import ScheduleError, Unsupported
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -26,11 +24,13 @@ from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
-from inlaid.types import ROW_MAJOR, TensorType, dtype
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import ScheduleError, Unsupported
+from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86 import amx, capabilities, cpu, runtime
-from inlaid_x86.cpu import LEVELS, TILE, processor_features
-from inlaid_x86.options import X86Options
 from inlaid_x86.tiles.matmul import TileMatmulRule
+from inlaid_x86_runtime.cpu import LEVELS, TILE, processor_features
+from inlaid_x86_runtime.options import X86Options
 
 from .native import compile_region, region_of
 

@@ -15,7 +15,7 @@ from inlaid.tensor import ir, te
 from inlaid.tensor.interp import evaluate_vector
 from inlaid.tensor.lower import lower
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 from inlaid_x86.conversions import to_int64
 from inlaid_x86.llvm.values import NATIVE
 
@@ -265,7 +265,7 @@ class Expressions:
 
 
 def _inside(index: Any) -> Any:
-    from inlaid import arith
+    from inlaid_runtime import arith
 
     return arith.logical_and(arith.compare("<=", 0, index), arith.compare("<", index, COUNT))
 

@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 import inlaid
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Branch, Invoke, Loop
+from inlaid import ops
 from inlaid.driver.compile import build_package
-from inlaid.errors import KernelFault
 from inlaid.graph import ir as graph
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
 from inlaid.schedules.rule import KernelContext, Offer, Version
-from inlaid.types import ROW_MAJOR, TensorType
-from inlaid_x86.options import X86Options
-from inlaid_x86.runtime import X86Runtime
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact.plan import Branch, Invoke, Loop
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import ROW_MAJOR, TensorType
+from inlaid_x86_runtime.options import X86Options
+from inlaid_x86_runtime.runtime import X86Runtime
 
 from .native import compile_region
 

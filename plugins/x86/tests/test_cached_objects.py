@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.cache import caches
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Expr, Module, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.cache import caches
+from inlaid_runtime.types import TensorType
 
 
 def test_objects_that_are_exchanged_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

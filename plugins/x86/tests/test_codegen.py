@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Const, SizeVar, Var
-from inlaid.errors import CompileError, KernelFault, Unsupported
 from inlaid.lowering.finish import finish
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram
-from inlaid.types import dtype
-from inlaid_x86.options import X86Options
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, SizeVar, Var
+from inlaid_runtime.errors import CompileError, KernelFault, Unsupported
+from inlaid_runtime.types import dtype
+from inlaid_x86_runtime.options import X86Options
 
 from .native import PLAIN, Array, Native, check, compile_region, expected, region_of
 

@@ -16,21 +16,21 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from inlaid.cache import Store
-from inlaid.errors import CompileError
 from inlaid.lowering.finish import finish
-from inlaid.runtime.mapped import map_image
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram
+from inlaid_runtime.cache import Store
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.mapped import map_image
 from inlaid_x86 import compilers, emit, processes
 from inlaid_x86.codegen import X86Codegen
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.linking import link_image
 from inlaid_x86.llvm.region import print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.pool import MACHINE
 from inlaid_x86.processes import CompilerProcess
+from inlaid_x86_runtime.pool import MACHINE
 
 from .native import PLAIN, Context, Native, compile_region, region_of
 

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 import inlaid
 from inlaid import ops
 from inlaid.graph.ir import constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(0)
 

@@ -7,10 +7,10 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Function, function, tuple_, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 N, H, W = SizeVar("n"), SizeVar("h"), SizeVar("w")
 CPUS = ("native", "x86-64-v3", "x86-64-v2")

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar, Var
+from inlaid import ops
 from inlaid.graph.ir import var
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -17,10 +16,12 @@ from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import truth
-from inlaid.types import ROW_MAJOR, TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
+from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.options import X86Options
+from inlaid_x86_runtime.options import X86Options
 
 from .native import Native, check
 

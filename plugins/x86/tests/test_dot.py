@@ -8,9 +8,9 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph import ir as graph
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
 BYTES = ("uint8", "int8")

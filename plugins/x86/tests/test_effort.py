@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid.arith import Const, SizeVar, Var
 from inlaid.tensor import ir
-from inlaid.types import dtype
+from inlaid_runtime.arith import Const, SizeVar, Var
+from inlaid_runtime.types import dtype
 from inlaid_x86.conversions import expand_conversions
 from inlaid_x86.llvm.kernel import is_deep, is_explicit
 

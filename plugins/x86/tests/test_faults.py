@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import compile_module
-from inlaid.errors import InputError, KernelFault
 from inlaid.graph.ir import Module, function, var
-from inlaid.runtime.executable import Executable
-from inlaid.types import TensorType, from_numpy
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, KernelFault
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType, from_numpy
 
 pytestmark = pytest.mark.usefixtures("host")
 

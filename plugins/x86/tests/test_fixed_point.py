@@ -9,7 +9,7 @@ import inlaid
 from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.graph.interp import evaluate
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")
 LIMITS = np.iinfo(np.int32)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Const, SizeVar, Var
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, SizeVar, Var
+from inlaid_runtime.types import dtype
 from inlaid_x86.fork import serialize_short_loops
 
 FLOAT = dtype("float32")

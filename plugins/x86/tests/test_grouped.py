@@ -8,7 +8,7 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph.ir import constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])

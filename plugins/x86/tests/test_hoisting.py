@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.options import X86Options
+from inlaid_x86_runtime.options import X86Options
 
 from .native import Native, expected
 

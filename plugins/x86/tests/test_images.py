@@ -19,13 +19,13 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.artifact.image import read_image
-from inlaid.errors import KernelFault
-from inlaid.runtime import mapped
-from inlaid.runtime.mapped import map_image
+from inlaid_runtime.artifact.image import read_image
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.execution import mapped
+from inlaid_runtime.execution.mapped import map_image
 from inlaid_x86 import pool_text
-from inlaid_x86.pool import IMAGE, MACHINE
-from inlaid_x86.runtime import X86Runtime
+from inlaid_x86_runtime.pool import IMAGE, MACHINE
+from inlaid_x86_runtime.runtime import X86Runtime
 
 from .native import PLAIN, compile_region, region_of
 from .test_compilers import adding
@@ -146,8 +146,8 @@ def test_a_process_whose_memory_never_becomes_executable(tmp_path: Path) -> None
         import ctypes, sys
         from pathlib import Path
         assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0
-        from inlaid.runtime import mapped
-        from inlaid_x86.pool import MACHINE
+        from inlaid_runtime.execution import mapped
+        from inlaid_x86_runtime.pool import MACHINE
         code = Path(sys.argv[1]).read_bytes()
         try:
             mapped._copied(mapped.read_image(code, MACHINE), code)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inlaid_x86 import cpu
 from inlaid_x86.emit import target_machine
-from inlaid_x86.instruction_sets import CPUINFO, FEATURES, LEVELS, reported, usable
-from inlaid_x86.options import X86Options
+from inlaid_x86_runtime.instruction_sets import CPUINFO, FEATURES, LEVELS, reported, usable
+from inlaid_x86_runtime.options import X86Options
 
 NAMES = [feature.name for feature in FEATURES]
 

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.host import Interruption
 from inlaid.tensor import ir
-from inlaid.types import TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.host import Interruption
+from inlaid_runtime.types import TensorType, dtype
 from inlaid_x86 import interrupts
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.interrupts import checkpoints, polled_loops
@@ -108,7 +109,7 @@ import numpy as np
 import inlaid
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 count = graph.var("count", TensorType((), "int64"))
 start, old = (graph.var(name, TensorType((3,), "float32")) for name in ("start", "old"))

@@ -9,11 +9,11 @@ import pytest
 
 from inlaid.codegen.elf import link
 from inlaid.codegen.library import UNSUPPORTED_PROCESSOR, CopyStep, LibraryFunction, Place
-from inlaid.errors import CompileError, Unsupported
+from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_x86 import library
-from inlaid_x86.cpu import TILE, host_features
-from inlaid_x86.instruction_sets import CPUINFO, EAX, FEATURES, Feature
 from inlaid_x86.linking import X86_64
+from inlaid_x86_runtime.cpu import TILE, host_features
+from inlaid_x86_runtime.instruction_sets import CPUINFO, EAX, FEATURES, Feature
 
 FLAGS = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
 COPY = CopyStep(Place("argument", 1), Place("argument", 0), 8)

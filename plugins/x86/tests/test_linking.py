@@ -18,14 +18,14 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.artifact.image import read_image
 from inlaid.codegen.elf import Blob, link
-from inlaid.errors import CompileError
-from inlaid.runtime.c_source import find_compiler
-from inlaid.runtime.mapped import map_image
+from inlaid_runtime.artifact.image import read_image
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.execution.mapped import map_image
 from inlaid_x86.linking import X86_64, helper_object, link_image
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
-from inlaid_x86.pool import MACHINE
+from inlaid_x86_runtime.pool import MACHINE
 
 HEAD = f'target triple = "{TRIPLE}"\ntarget datalayout = "{data_layout()}"\n'
 PARTS = (

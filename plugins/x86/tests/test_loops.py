@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Loop
 from inlaid.driver import context
 from inlaid.driver.compile import build_package
-from inlaid.errors import KernelFault
 from inlaid.graph import ir as graph
-from inlaid.runtime import Executable
-from inlaid.types import TensorType
+from inlaid_runtime import Executable
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact.plan import Loop
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import TensorType
 from inlaid_x86 import compilers
 
 pytestmark = pytest.mark.usefixtures("host")

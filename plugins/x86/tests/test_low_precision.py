@@ -15,9 +15,9 @@ from inlaid import ops
 from inlaid.driver.compile import build_package
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 from inlaid_x86.compilers import Compilers
-from inlaid_x86.cpu import LEVELS
+from inlaid_x86_runtime.cpu import LEVELS
 
 Array = np.ndarray[Any, Any]
 

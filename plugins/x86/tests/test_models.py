@@ -10,16 +10,16 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver.compile import build_package, compile_module
-from inlaid.errors import TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime import load
-from inlaid.runtime.executable import Executable
-from inlaid.types import DTYPES, TensorType, dtype
-from inlaid_x86.cpu import LEVELS
-from inlaid_x86.options import X86Options
-from inlaid_x86.runtime import X86Runtime
+from inlaid_runtime import load
+from inlaid_runtime.errors import TargetError, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import DTYPES, TensorType, dtype
+from inlaid_x86_runtime.cpu import LEVELS
+from inlaid_x86_runtime.options import X86Options
+from inlaid_x86_runtime.runtime import X86Runtime
 
 CPUS = tuple(LEVELS)
 NUMBERS = [name for name, of in DTYPES.items() if of.kind in ("int", "uint", "float")]
@@ -72,7 +72,7 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
     """A package says what it needs; a machine that lacks it says what it lacks."""
     compile_module(MODULE, ["x86:cpu=x86-64-v3"]).save(tmp_path / "v3.inlaid")
     old = frozenset(LEVELS["x86-64-v2"])
-    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: old)
+    monkeypatch.setattr("inlaid_x86_runtime.cpu.processor_features", lambda: old)
     with pytest.raises(
         Unsupported,
         match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine lacks .*avx2.*fma.*; compile with .*x86-64-v2",
@@ -85,7 +85,7 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
 
 def test_cross_compiling_needs_no_such_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code for AVX-512 can be made anywhere; it is its loading that is refused."""
-    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v2"]))
+    monkeypatch.setattr("inlaid_x86_runtime.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v2"]))
     with pytest.raises(Unsupported, match="avx512f"):
         compile_module(MODULE, ["x86:cpu=x86-64-v4"])
 
@@ -148,11 +148,11 @@ def test_code_requires_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     products = {"avx512vnni": ir.function([x], y), "avx512bf16": ir.function([z], ops.matmul(z, v, out_dtype="float32"))}
     for extension, function in products.items():
         monkeypatch.setattr(
-            "inlaid_x86.cpu.processor_features", lambda: frozenset((*LEVELS["x86-64-v4"], "avx512vnni", "avx512bf16"))
+            "inlaid_x86_runtime.cpu.processor_features", lambda: frozenset((*LEVELS["x86-64-v4"], "avx512vnni", "avx512bf16"))
         )
         package = build_package(ir.Module({"main": function}), ["x86"])
         assert set(package.artifacts[0].requires) == {*LEVELS["x86-64-v4"], extension}
-        monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
+        monkeypatch.setattr("inlaid_x86_runtime.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
         with pytest.raises(
             Unsupported, match=f"this machine lacks {extension}; compile with --target x86:cpu=x86-64-v4, or cpu=portable"
         ):

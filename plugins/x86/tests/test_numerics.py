@@ -11,8 +11,8 @@ import inlaid
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.types import TensorType
-from inlaid_x86.cpu import LEVELS
+from inlaid_runtime.types import TensorType
+from inlaid_x86_runtime.cpu import LEVELS
 
 Array = np.ndarray[Any, Any]
 

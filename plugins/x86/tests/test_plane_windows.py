@@ -9,9 +9,9 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.ir import Expr, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(11)
 SHAPE = (2, 3, 19, 37)

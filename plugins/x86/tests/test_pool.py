@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from inlaid_x86.pool import Pool, pool
+from inlaid_x86_runtime.pool import Pool, pool
 
 BODY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, BODY, ctypes.c_void_p, ctypes.c_int64)
@@ -144,7 +144,7 @@ MODEL = """
     from inlaid import ops
     from inlaid.driver.compile import compile_module
     from inlaid.graph.ir import Module, function, var
-    from inlaid.types import TensorType
+    from inlaid_runtime.types import TensorType
 
     x = var("x", TensorType((512, 128), "float32"))
     executable = compile_module(Module({"main": function([x], ops.relu(ops.add(x, x)))}), ["x86:threads=2"])
@@ -180,7 +180,7 @@ def test_exit_right_after_a_job() -> None:
     """Workers that are about to sleep do not hinder the end of the process."""
     code = """
     import ctypes
-    from inlaid_x86.pool import pool
+    from inlaid_x86_runtime.pool import pool
     BODY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     workers = pool(4)
     body = BODY(lambda closure, begin, end: 0)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package
-from inlaid.errors import InputError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.runtime import Executable, load
-from inlaid.runtime.package import Package, write_package
-from inlaid.types import TensorType
-from inlaid_x86.cpu import LEVELS, host_features
-from inlaid_x86.options import PORTABLE
+from inlaid_runtime import Executable, load
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, Unsupported
+from inlaid_runtime.execution.package import Package, write_package
+from inlaid_runtime.types import TensorType
+from inlaid_x86_runtime.cpu import LEVELS, host_features
+from inlaid_x86_runtime.options import PORTABLE
 
 HOST = host_features()
 TARGET = ["x86:cpu=portable,threads=1"]
@@ -72,7 +72,7 @@ def test_the_best_version_that_the_processor_has_runs(path: Path, cpu: str, monk
     lacking = sorted(set(LEVELS[cpu]) - HOST)
     if lacking:
         pytest.skip(f"this processor has no {', '.join(lacking)}")
-    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS[cpu]))
+    monkeypatch.setattr("inlaid_x86_runtime.cpu.processor_features", lambda: frozenset(LEVELS[cpu]))
     executable = load(path)
     (region,) = executable._executor.plans["main"].regions.values()
     assert set(region.artifact.requires) == set(LEVELS[cpu])
@@ -94,18 +94,18 @@ def test_processors_between_levels(
     package: Package, features: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the runtime's word alone: nothing of it is executed."""
-    from inlaid.runtime.executable import fitting
-    from inlaid_x86.options import X86Options
-    from inlaid_x86.runtime import X86Runtime
+    from inlaid_runtime.execution.executable import fitting
+    from inlaid_x86_runtime.options import X86Options
+    from inlaid_x86_runtime.runtime import X86Runtime
 
-    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(features))
-    monkeypatch.setattr("inlaid_x86.cpu.request_permission", lambda: 0)
+    monkeypatch.setattr("inlaid_x86_runtime.cpu.processor_features", lambda: frozenset(features))
+    monkeypatch.setattr("inlaid_x86_runtime.cpu.request_permission", lambda: 0)
     version, reason = fitting(package.artifacts[0], X86Runtime(X86Options(cpu="portable")))
     assert reason is None and set(version.requires) == set(LEVELS[expected])
 
 
 def test_a_processor_below_all_levels_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset({"sse3"}))
+    monkeypatch.setattr("inlaid_x86_runtime.cpu.processor_features", lambda: frozenset({"sse3"}))
     with pytest.raises(Unsupported, match=r"this machine lacks cx16, popcnt, .*; compile on this machine, with cpu=native"):
         load(path)
 

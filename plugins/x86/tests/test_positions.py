@@ -9,9 +9,9 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.ir import function, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(5)
 TYPES = [("float32", "native"), ("float32", "x86-64-v3"), ("int64", "x86-64-v2"), ("uint8", "native")]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from inlaid.errors import CompileError
+from inlaid_runtime.errors import CompileError
 from inlaid_x86 import emit, machine, processes
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
 from inlaid_x86.processes import Optimizer

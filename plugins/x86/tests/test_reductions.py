@@ -10,7 +10,7 @@ import inlaid
 from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.graph.interp import evaluate
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 CPUS = ("native", "x86-64-v3", "x86-64-v2")
 SHAPES = ((1, 1, 1), (3, 7, 13), (2, 5, 64), (2, 33, 17), (1, 3, 1000))

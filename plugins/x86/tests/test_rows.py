@@ -8,7 +8,7 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 CPUS = ("native", "x86-64-v3", "x86-64-v2")
 COLUMNS = (1, 2, 15, 16, 17, 100, 1000, 4097)

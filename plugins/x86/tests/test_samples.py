@@ -9,10 +9,10 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Function, constant, function, tuple_, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 N, C, H, W, R = (SizeVar(name) for name in "nchwr")
 CPUS = ("native", "x86-64-v4", "x86-64-v3", "x86-64-v2")

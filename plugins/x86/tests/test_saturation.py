@@ -8,7 +8,7 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 VALUES = (0.0, -0.0, 0.5, -0.5, 1.99, -1.99, 127.0, 128.0, -128.9, -129.0, 255.9, 256.0, 32767.5, -32769.0, 65536.0)
 VALUES += (2147483520.0, 2147483648.0, -2147483648.0, -3e9, 1e30, -1e30, float("inf"), -float("inf"), float("nan"), 1e-42)

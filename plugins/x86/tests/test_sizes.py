@@ -7,14 +7,15 @@ import pytest
 from tests.computed_relations import CASES, check_executable, check_target
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package, compile_module
-from inlaid.errors import InputError, KernelFault
 from inlaid.graph.ir import Module, constant, function, loop, tuple_, tuple_item, var
-from inlaid.runtime import layout, load
-from inlaid.runtime.package import write_package
-from inlaid.types import TensorType
-from inlaid_x86.cpu import LEVELS
+from inlaid_runtime import load
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, KernelFault
+from inlaid_runtime.execution import layout
+from inlaid_runtime.execution.package import write_package
+from inlaid_runtime.types import TensorType
+from inlaid_x86_runtime.cpu import LEVELS
 
 pytestmark = pytest.mark.usefixtures("host")
 

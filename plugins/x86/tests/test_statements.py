@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 from .native import Array, check
 

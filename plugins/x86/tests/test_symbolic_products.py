@@ -9,10 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Function, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 B, S = SizeVar("batch"), SizeVar("seq")
 SIZES = ((1, 1), (1, 7), (2, 3), (3, 4), (1, 16), (2, 33), (1, 50), (0, 5), (2, 0))

@@ -8,7 +8,7 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph.ir import Expr, constant, function, tuple_, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(7)
 

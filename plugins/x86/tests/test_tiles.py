@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -17,7 +16,9 @@ from inlaid.plugins import Capabilities, MemoryScope
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import ROW_MAJOR, Layout, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType
 from inlaid_x86.tiles.conv import TileConvRule
 from inlaid_x86.tiles.matmul import TileMatmulRule
 from inlaid_x86.tiles.nest import LEAST_ROWS

@@ -8,7 +8,7 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph.ir import constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("x86-64-v3", 2), ("x86-64-v2", 0)])

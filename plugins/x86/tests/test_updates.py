@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package
-from inlaid.errors import DonationWarning, InputError, KernelFault
 from inlaid.graph import ir as graph
-from inlaid.runtime.arrays import aligned_empty
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import DonationWarning, InputError, KernelFault
+from inlaid_runtime.execution.arrays import aligned_empty
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("host")
 

@@ -8,10 +8,10 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.ir import constant, function, var
 from inlaid.ops.winograd import transform_weights, winograd_conv
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 
 @pytest.mark.parametrize(

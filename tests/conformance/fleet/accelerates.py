@@ -2,7 +2,7 @@
 
 from inlaid.plugins import Accept, Capabilities, OpRule, Quantisation, Reject, TargetSpec, Tiles, hookimpl
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 KIND = "fleet"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fleet.machine import Kernel as Machine
 from fleet.machine import Runtime
-from inlaid.types import Layout
+from inlaid_runtime.types import Layout
 
 LANES = 16
 

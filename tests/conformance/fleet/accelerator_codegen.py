@@ -7,7 +7,7 @@ from fleet.machine import FORMAT
 from inlaid.ops.composites import decode_average_pool, decode_layer, window
 from inlaid.plugins import Border
 from inlaid.plugins import Codegen as Base
-from inlaid.types import Layout
+from inlaid_runtime.types import Layout
 
 OPERANDS = {"relu": ("x",), "pool": ("x",), "average": ("x",), "conv": ("x", "w"), "dense": ("x", "w")}
 

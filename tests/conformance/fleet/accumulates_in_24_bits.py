@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fleet.accelerates import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 WIDTH = 24
 
 

@@ -1,9 +1,9 @@
 """Asks the device how to compile."""
 
 from fleet.sound import *
-from inlaid.plugins import DeviceStatus
+from inlaid_runtime.plugins import DeviceStatus
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl

@@ -2,15 +2,15 @@
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl
 def inlaid_codegen(target):
     from fleet.machine import Codegen
     from inlaid import ops
-    from inlaid.errors import Unsupported
     from inlaid.graph import ir
+    from inlaid_runtime.errors import Unsupported
 
     class Broken(Codegen):
         def compile(self, unit, context):

@@ -3,6 +3,6 @@
 from fleet import writes_beyond
 from fleet.composes_alone import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 inlaid_runtime = writes_beyond.inlaid_runtime

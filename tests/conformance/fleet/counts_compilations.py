@@ -4,7 +4,7 @@ from collections import Counter
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 SEEN = Counter()
 

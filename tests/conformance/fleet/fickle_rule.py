@@ -4,7 +4,7 @@ import itertools
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 WEATHER = itertools.count()
 

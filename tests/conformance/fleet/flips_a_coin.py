@@ -4,7 +4,7 @@ import itertools
 
 from fleet.accelerates import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 COINS = itertools.cycle((0, 0, 1))
 

@@ -2,7 +2,7 @@
 
 from fleet.accelerates import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl

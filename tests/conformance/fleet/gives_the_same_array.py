@@ -2,7 +2,7 @@
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl
@@ -10,7 +10,7 @@ def inlaid_runtime(target):
     import threading
 
     from fleet.machine import Kernel, Runtime
-    from inlaid.runtime.arrays import aligned_empty
+    from inlaid_runtime.execution.arrays import aligned_empty
 
     class Wrong:
         def __init__(self, artifact, constants):

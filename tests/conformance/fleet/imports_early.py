@@ -4,4 +4,4 @@ import onnx  # noqa: F401
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3

@@ -2,7 +2,7 @@
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl
@@ -10,7 +10,7 @@ def inlaid_conformance(target):
     from inlaid import ops
     from inlaid.graph import ir
     from inlaid.plugins import Conformance
-    from inlaid.types import TensorType
+    from inlaid_runtime.types import TensorType
 
     x = ir.var("x", TensorType((1, 1021), "float32"))
     return Conformance(examples=(ir.function((x,), ops.relu(x)),))

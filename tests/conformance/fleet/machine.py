@@ -5,10 +5,10 @@ import weakref
 
 import numpy as np
 
-from inlaid.errors import KernelFault, Unsupported
 from inlaid.plugins import Codegen as Base
-from inlaid.plugins import Loaded
-from inlaid.runtime.host import HostRuntime
+from inlaid_runtime.errors import KernelFault, Unsupported
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.plugins import Loaded
 
 FORMAT = "fleet-json"
 OPERATORS = ("affine", "negated", "add", "mul", "relu", "take", "scaled", "conv", "max_pool")

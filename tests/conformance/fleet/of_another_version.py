@@ -2,4 +2,4 @@
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 3
+PLUGIN_API_VERSION = 4

@@ -3,7 +3,7 @@
 from fleet.accumulates_in_24_bits import *
 from fleet.accumulates_in_24_bits import accelerator
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl

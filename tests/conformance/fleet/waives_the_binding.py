@@ -3,7 +3,7 @@
 from fleet.sound import *
 from inlaid.plugins import Conformance, ExpectedFailure
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl

@@ -2,13 +2,13 @@
 
 from fleet.sound import *
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl
 def inlaid_codegen(target):
     from fleet.machine import Codegen
-    from inlaid.errors import Unsupported
+    from inlaid_runtime.errors import Unsupported
 
     class Careless(Codegen):
         def compile(self, unit, context):

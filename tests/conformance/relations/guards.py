@@ -86,7 +86,7 @@ def _protect(address: int, size: int, access: int) -> None:
 
 def guard_host_memory(guards: Guards) -> None:
     """Make the runtime allocate all host arrays by `guards`, with as many bytes as it needs. For the rest of the process."""
-    from inlaid.runtime import arrays, workspace
+    from inlaid_runtime.execution import arrays, workspace
 
     original = arrays.aligned_empty
 

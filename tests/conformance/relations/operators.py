@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.conformance.corpus import CORPUS, Choices, Entry, Example
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.arguments import normalised
 from inlaid.graph.attrs import Attrs, attr_items, substitute_attrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.upper_half import multiply_high
 from inlaid.ops.winograd import winograd_conv
-from inlaid.types import OptionalType, SequenceType, TensorType, Type, from_numpy, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type, from_numpy, substitute_type
 
 from .sizes import Program, Sizes, largest
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inlaid.arith import Constraint
 from inlaid.driver.shadow import flat
-from inlaid.errors import InlaidError, KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.scope_conditions import conditions_of, with_constraints
-from inlaid.types import Type
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.errors import InlaidError, KernelFault
+from inlaid_runtime.types import Type
 
 from .operators import call_of
 from .sizes import Case, Program

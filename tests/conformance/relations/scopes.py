@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim, SizeVar
+from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.attrs import Attrs
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.tensor import te
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 from .sizes import Program, Sizes, largest
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
 from inlaid.graph import ir
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[SizeVar, int]

@@ -19,12 +19,13 @@ from types import FrameType, FunctionType
 from typing import Any
 
 import inlaid
-from inlaid import arith, ops
-from inlaid.arith import Constraint
-from inlaid.errors import InlaidError
+from inlaid import ops
 from inlaid.graph import conditions
 from inlaid.graph.operator import Operator
-from inlaid.types import Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import Type
 
 ROOT = Path(inlaid.__file__).parent
 _REQUIRE, _NOT_NEGATIVE = conditions.require, conditions.not_negative

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim, SizeVar
+from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_library
-from inlaid.errors import InlaidError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
-from inlaid.runtime.executable import Executable
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import InlaidError, Unsupported
+from inlaid_runtime.execution.executable import Executable
 
 from .guards import Array, Guards, guard_host_memory
 

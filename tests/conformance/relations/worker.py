@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Constraint
 from inlaid.conformance.case import Failed
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_operator
-from inlaid.errors import InlaidError, InputError, KernelFault, Unsupported
 from inlaid.plugins.registry import default_registry
+from inlaid_runtime.arith import Constraint
+from inlaid_runtime.errors import InlaidError, InputError, KernelFault, Unsupported
 
 from .guards import Guards
 from .oracle import Expected, Stated, Unsound, expected, stated

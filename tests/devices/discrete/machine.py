@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
-from inlaid.plugins import CapturingDevice, DeviceTensor, MemoryFacts
-from inlaid.runtime.arrays import aligned_empty
-from inlaid.runtime.dlpack import export_capsule, import_capsule
+from inlaid_runtime.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
+from inlaid_runtime.execution.arrays import aligned_empty
+from inlaid_runtime.execution.dlpack import export_capsule, import_capsule
+from inlaid_runtime.plugins import CapturingDevice, DeviceTensor, MemoryFacts
 
 CAPACITY = 1 << 30
 POISON = 0xA5

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from inlaid.plugins import Capabilities, Conformance, ExpectedFailure, Link, OpRule, TargetSpec, hookimpl
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @dataclass(frozen=True)

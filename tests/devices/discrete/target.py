@@ -8,7 +8,6 @@ import time
 import numpy as np
 
 from inlaid import ops
-from inlaid.errors import TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Operator
@@ -19,8 +18,9 @@ from inlaid.partitioning.borders import stored_function
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Border, Codegen, KernelInfo, KernelTime, Loaded, Reject
 from inlaid.reference.codegen import ReferenceCodegen, accepts, flat_types
-from inlaid.runtime.host import HostRuntime
-from inlaid.types import Layout, TensorType, type_vars
+from inlaid_runtime.errors import TargetError, Unsupported
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.types import Layout, TensorType, type_vars
 
 from .machine import MACHINES
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Analyzer, Const, Expr, SizeVar, Var, affine, bounds, linear, prove, simplify, span
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Analyzer, Const, Expr, SizeVar, Var, affine, bounds, linear, prove, simplify, span
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 N = SizeVar("n", 1)

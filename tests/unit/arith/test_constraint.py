@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid.arith import SizeVar, at_least, equals, suggested_size
+from inlaid_runtime.arith import SizeVar, at_least, equals, suggested_size
 
 N, M = SizeVar("n", 1), SizeVar("m")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Analyzer, Expr, SizeVar, Var
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Analyzer, Expr, SizeVar, Var
 
 N, M = SizeVar("n", 1), SizeVar("m", 0, 7)
 

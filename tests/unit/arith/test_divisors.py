@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import ONE, Expr, SizeVar
+from inlaid_runtime import arith
+from inlaid_runtime.arith import ONE, Expr, SizeVar
 
 N, M, POSITIVE = SizeVar("n"), SizeVar("m"), SizeVar("positive", 1)
 SIZES = (N, M)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var, size_hint
-from inlaid.arith.hints import LARGEST_SIZE, UNKNOWN_SIZE
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var, size_hint
+from inlaid_runtime.arith.hints import LARGEST_SIZE, UNKNOWN_SIZE
 
 
 def test_an_integer_is_its_own_hint():

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from inlaid import arith
-from inlaid.arith import Const, IndexMap, SizeVar, index_map, parse_index_map
-from inlaid.errors import ParseError
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, IndexMap, SizeVar, index_map, parse_index_map
+from inlaid_runtime.errors import ParseError
 
 
 def blocked() -> IndexMap:

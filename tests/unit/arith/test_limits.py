@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Expr, SizeVar, evaluate, limits
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr, SizeVar, evaluate, limits
 
 K, N = SizeVar("?k"), SizeVar("n")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.arith.text import Tokens, parse_expr, quoted, unquoted
-from inlaid.errors import ParseError
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.arith.text import Tokens, parse_expr, quoted, unquoted
+from inlaid_runtime.errors import ParseError
 
 LEAVES = st.one_of(st.integers(-9, 9).map(arith.Const), st.sampled_from("abc").map(SizeVar))
 

@@ -18,8 +18,8 @@ from inlaid.cli import comparison
 from inlaid.cli.bench import render
 from inlaid.cli.comparison import UNFUSED, Comparison, Missing, Result, Timing, compare_engines, with_threads
 from inlaid.cli.exit_codes import ExitCode
-from inlaid.errors import CompileError, InputError
 from inlaid.plugins.registry import default_registry
+from inlaid_runtime.errors import CompileError, InputError
 
 STAND_IN = """
 import os

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from inlaid import errors
 from inlaid.cli.exit_codes import ExitCode, exit_code_of
+from inlaid_runtime import errors
 
 from .conftest import Run
 

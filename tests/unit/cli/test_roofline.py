@@ -8,7 +8,7 @@ import pytest
 
 from inlaid.cli.roofline import HEIGHT, roofline_page
 from inlaid.plugins import Capabilities
-from inlaid.runtime.profile import Event, Profile
+from inlaid_runtime.execution.profile import Event, Profile
 
 LIMITS = {"x86": Capabilities((), peak=1e11, bandwidth=1e10), "dsp": Capabilities((), peak=1e9, bandwidth=1e9)}
 

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from inlaid.cli.common import echo_warnings
-from inlaid.errors import InlaidWarning
+from inlaid_runtime.errors import InlaidWarning
 
 
 def test_equal_warnings_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:

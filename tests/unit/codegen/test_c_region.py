@@ -12,27 +12,28 @@ from hypothesis import strategies as st
 from tests.computed_relations import CASES, check_target, x_with
 from tests.made_plugin import registry_with
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
-from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid import ops
 from inlaid.codegen.c_indices import index_text
 from inlaid.codegen.c_kernel import Dialect, print_kernel
 from inlaid.codegen.c_region import region_in_c
 from inlaid.codegen.c_values import NATIVE
 from inlaid.driver.compile import build_package
-from inlaid.errors import CompileError, InputError, KernelFault, Unsupported
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Accept, Capabilities, Codegen, Level, OpRule, TargetSpec, hookimpl
-from inlaid.runtime.c_source import CSourceRuntime, find_compiler
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext, Offer, Version
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
-from inlaid.types import ROW_MAJOR, TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid_runtime.errors import CompileError, InputError, KernelFault, Unsupported
+from inlaid_runtime.execution.c_source import CSourceRuntime, find_compiler
+from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 

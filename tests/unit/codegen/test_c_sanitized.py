@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.codegen.c_region import region_in_c
 from inlaid.codegen.c_values import NATIVE
 from inlaid.graph import ir as graph
@@ -20,11 +19,13 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Var, constant
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
-from inlaid.runtime.c_source import find_compiler
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.region import RegionProgram
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from inlaid.codegen.threads.exchange import shuffled
-from inlaid.errors import Unsupported
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
+from inlaid_runtime.errors import Unsupported
 
 HEAD = """
 program f(x: int32[4, 8]) -> (y: int32[4, 8]):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from inlaid.codegen.threads.float64_functions import FUNCTIONS
-from inlaid.runtime.c_source import find_compiler
 from inlaid.tensor.interp import values
-from inlaid.types import dtype
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.types import dtype
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 

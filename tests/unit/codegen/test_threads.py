@@ -9,12 +9,12 @@ import pytest
 
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
-from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.launches import Kernel, split_launches
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import DType, MemoryScope
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import DType, MemoryScope
 
 SCOPES = (
     MemoryScope("shared", "block", 32 << 10, 16),

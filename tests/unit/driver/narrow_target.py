@@ -10,16 +10,16 @@ from typing import Any
 from tests.made_plugin import registry_with
 from tests.unit.lowering import oracle
 
-from inlaid.artifact import Artifact
 from inlaid.graph import ir as graph
 from inlaid.lowering.bodies import body_of
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Accept, Capabilities, Codegen, Level, Loaded, OpRule, Reject, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.host import HostRuntime
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.tensor.region import RegionProgram
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.execution.host import HostRuntime
 
 KIND, FORMAT = "narrow", "narrow-loops"
 Construct = tuple[str, ...]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.compile import build_package
-from inlaid.errors import CompileError
 from inlaid.graph.ir import Module, function, tuple_, var
-from inlaid.runtime import load
-from inlaid.runtime.package import write_package
-from inlaid.types import TensorType
+from inlaid_runtime import load
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.package import write_package
+from inlaid_runtime.types import TensorType
 
 N = SizeVar("n")
 

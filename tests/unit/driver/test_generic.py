@@ -12,7 +12,6 @@ import inlaid
 from inlaid import ops
 from inlaid.driver import context
 from inlaid.driver.generic import generic_kernels, warn_of_bytes, warn_of_generic
-from inlaid.errors import ScheduleWarning
 from inlaid.graph.ir import Span
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, Region, Target
@@ -23,6 +22,7 @@ from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.work import is_bound_by_reductions, operations, predicted_seconds
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.region import KernelSchedule
+from inlaid_runtime.errors import ScheduleWarning
 
 TARGET = "x86:threads=1"
 needs_x86 = pytest.mark.skipif(

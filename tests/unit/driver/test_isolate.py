@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 import time
@@ -11,26 +10,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.made_plugin import both_halves, installed_halves
 
 from inlaid import ops
 from inlaid.driver import build_package, compile_module
 from inlaid.driver.build import package_alone
 from inlaid.driver.context import candidate_of
-from inlaid.errors import FallbackWarning, PluginError
 from inlaid.graph import ir
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import Isolation, Settings
-from inlaid.types import TensorType
+from inlaid_runtime.errors import FallbackWarning, PluginError
+from inlaid_runtime.types import TensorType
 
 PLUGIN = """
 import ctypes, os, subprocess, sys, time
-from inlaid.errors import Unsupported
+from inlaid_runtime.errors import Unsupported
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import *
-from inlaid.types import Layout
+from inlaid_runtime.types import Layout
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 @hookimpl
@@ -83,8 +82,8 @@ def acme(tmp_path, monkeypatch):
     def make(body: str, made: str = "pass") -> PluginRegistry:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(PLUGIN.replace("{body}", body).replace("{made}", made))
-        own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name in ("reference", "x86")]
-        return PluginRegistry.discover([*own, importlib.metadata.EntryPoint("acme", name, GROUP)])
+        own = installed_halves("reference", "x86")
+        return PluginRegistry.discover([*own, *both_halves("acme", name)])
 
     yield make
     sys.modules.pop(name, None)

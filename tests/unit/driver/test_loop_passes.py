@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.errors import VerifyError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.lowering.kernel import KernelSource, build
@@ -22,7 +21,8 @@ from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 from .loop_target import lowered, registry_of
 

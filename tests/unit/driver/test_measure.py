@@ -11,16 +11,16 @@ from tests.unit.partitioning.fakes import Judge, registry_of, takers_of, taking
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver import build_regions, cut
 from inlaid.driver.measure import MeasuredCosts, region_seconds, usual_inputs
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.partitioning import annotate
 from inlaid.plugins import Accept, Loaded, OpRule, RuntimeModule, Target
-from inlaid.runtime.executable import Executable
 from inlaid.settings import MEASURED, Settings
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.types import TensorType
 
 pytest.importorskip("scipy", reason='needs SciPy: pip install "inlaid[cost]"')
 X = ir.var("x", TensorType((4, 4), "float32"))

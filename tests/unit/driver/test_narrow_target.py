@@ -15,14 +15,14 @@ from inlaid import ops
 from inlaid.conformance.corpus import CORPUS
 from inlaid.conformance.graphs import grown
 from inlaid.driver.compile import build_package, compile_module
-from inlaid.errors import PluginError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.lowering import rewrites
 from inlaid.schedules.dot import dot_product
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import TensorType
+from inlaid_runtime.errors import PluginError
+from inlaid_runtime.types import TensorType
 
 from .narrow_target import KIND, Narrow
 

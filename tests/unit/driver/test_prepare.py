@@ -22,7 +22,7 @@ from inlaid.partitioning.outline import partition
 from inlaid.passes.manager import FunctionPass, PassManager
 from inlaid.plugins import OpRule
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 

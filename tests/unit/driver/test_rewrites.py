@@ -10,7 +10,6 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver import after_step, build_package
-from inlaid.errors import CompileError, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.verify import verify
@@ -21,7 +20,8 @@ from inlaid.passes.manager import Capture, FunctionPass, ModulePass, Timing, Uni
 from inlaid.plugins import Border, Capabilities, Phase
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.ir import Block, LoopProgram, walk_stmts
-from inlaid.types import Layout, TensorType
+from inlaid_runtime.errors import CompileError, VerifyError
+from inlaid_runtime.types import Layout, TensorType
 
 from .loop_target import KIND, lowered, registry_of
 

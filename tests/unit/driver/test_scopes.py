@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.driver.context import DriverContext
-from inlaid.errors import ScheduleError
 from inlaid.graph import ir as graph
 from inlaid.passes.manager import UnitPass
 from inlaid.plugins import Capabilities, Phase, Region, Target
 from inlaid.tensor import ir
-from inlaid.types import MemoryScope, TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import MemoryScope, TensorType, dtype
 
 
 class Registry:

@@ -18,7 +18,7 @@ from inlaid.graph.ir import Span
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import Conformance, Loaded, OpRule, RuntimeModule, Tolerance
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 X = ir.var("x", TensorType((2, 3), "float32"))
 INPUTS = {"x": np.array([[-1, 2, -3], [4, -5, 6]], np.float32)}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 import types
 
 import numpy as np
 import pytest
+from tests.made_plugin import both_halves, installed_halves
 
 from inlaid import ops
 from inlaid.driver import build_package
-from inlaid.errors import InlaidError, PluginError, Unsupported
 from inlaid.graph import ir
 from inlaid.plugins import Capabilities, Codegen, OpRule, TargetSpec, hookimpl
-from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import Isolation, Settings
-from inlaid.types import TensorType
+from inlaid_runtime.errors import InlaidError, PluginError, Unsupported
+from inlaid_runtime.types import TensorType
 
 X = ir.var("x", TensorType((4,), "float32"))
 
@@ -48,10 +47,10 @@ def lone(monkeypatch):
 
         plugin = types.ModuleType("inlaid_lone")
         hooks = {"inlaid_targets": inlaid_targets, "inlaid_op_rules": inlaid_op_rules, "inlaid_codegen": inlaid_codegen}
-        vars(plugin).update(PLUGIN_API_VERSION=2, **hooks)
+        vars(plugin).update(PLUGIN_API_VERSION=3, **hooks)
         monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
-        own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
-        return PluginRegistry.discover([*own, importlib.metadata.EntryPoint("lone", plugin.__name__, GROUP)])
+        own = installed_halves("reference")
+        return PluginRegistry.discover([*own, *both_halves("lone", plugin.__name__)])
 
     return make
 

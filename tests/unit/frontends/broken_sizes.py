@@ -14,9 +14,9 @@ import pytest
 from tests.conformance.relations.statements import ROOT, Line, logged, statements_of
 
 from inlaid.driver import compile_module
-from inlaid.errors import InlaidError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Module
+from inlaid_runtime.errors import InlaidError
 
 Array = np.ndarray[Any, Any]
 

@@ -11,9 +11,9 @@ import onnx.parser
 import pytest
 from tests.onnx_runtime import answers
 
-from inlaid.errors import ModelImportError, TrainingWarning
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError, TrainingWarning
 
 from .one_node import Array, like_onnxruntime, run
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import inlaid.onnx_backend as backend
-from inlaid.errors import InputError, ModelImportError
+from inlaid_runtime.errors import InputError, ModelImportError
 
 
 def parse(body: str) -> onnx.ModelProto:

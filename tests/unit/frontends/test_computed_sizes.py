@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.driver import compile_module
-from inlaid.errors import InlaidError, InputError, KernelFault, ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
 from inlaid.graph.keys import structural_key
 from inlaid.graph.parse import parse
 from inlaid.graph.text import print_module
 from inlaid.graph.verify import verify
-from inlaid.runtime import load as load_package
+from inlaid_runtime import load as load_package
+from inlaid_runtime.errors import InlaidError, InputError, KernelFault, ModelImportError
 
 TARGETS = ("x86", "reference") if importlib.util.find_spec("inlaid_x86") else ("reference",)
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,13 +10,13 @@ from tests.onnx_runtime import answers
 
 from inlaid import ops
 from inlaid.driver import compile_module
-from inlaid.errors import KernelFault, ModelImportError, TypeInferenceError
 from inlaid.frontends.onnx import importer, load
 from inlaid.frontends.onnx.element_ranks import element_ranks
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import constant, function, var
 from inlaid.ops.container import NOTHING, host_attrs, host_type
-from inlaid.types import OptionalType, SequenceType, TensorType
+from inlaid_runtime.errors import KernelFault, ModelImportError, TypeInferenceError
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType
 
 
 def run(body: str, **inputs):

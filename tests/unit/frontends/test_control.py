@@ -7,12 +7,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import If, Loop, post_order
-from inlaid.types import TensorType
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.types import TensorType
 
 
 def run(body: str, opset: int = 17, specialise=None, **inputs):

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 SECRET = np.arange(4, dtype=np.float32)
 

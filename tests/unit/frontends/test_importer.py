@@ -11,13 +11,13 @@ import pytest
 from onnx import helper
 
 import inlaid
-from inlaid.arith import SizeVar
-from inlaid.errors import InputError, ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Var, post_order
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, ModelImportError
+from inlaid_runtime.types import TensorType
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

@@ -12,9 +12,9 @@ import pytest
 from onnx import numpy_helper
 
 import inlaid
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.graph.ir import Call, post_order
+from inlaid_runtime.errors import ModelImportError
 
 from .one_node import Array, like_onnxruntime, model_of, run
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 
 def run(op_type, domain, opset, x, **attrs):

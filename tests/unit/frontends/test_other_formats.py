@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
-from inlaid.errors import ModelImportError
+from inlaid_runtime.errors import ModelImportError
 
 PICKLE = b"\x80\x02}q\x00."
 SAFETENSORS = (64).to_bytes(8, "little") + b'{"w":{"dtype":"F32"'

@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.fuzz.models import SAMPLES
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load, proto
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.weights import LARGE, without_weights
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 NOWHERE = ExternalData(None, "test.onnx")
 CODES = [code for code in range(1, 27) if code not in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)]

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, helper
 
-from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.onnx import load
+from inlaid_runtime.errors import InlaidError, ModelImportError
 
 F2 = "float[2, 3] x"
 

@@ -13,11 +13,11 @@ import onnx.parser
 import pytest
 from tests.onnx_runtime import answers
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx import load
 from inlaid.frontends.onnx.node import NeedsStatic
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Module
+from inlaid_runtime.errors import ModelImportError
 
 Array = np.ndarray[Any, Any]
 

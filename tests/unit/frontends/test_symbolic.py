@@ -8,9 +8,9 @@ import pytest
 from tests.onnx_runtime import answers
 
 import inlaid.onnx_backend as backend
-from inlaid.arith import SizeVar
 from inlaid.frontends.onnx import load
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 LAYER = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[batch, seq] ids, float[10, 8] words, float[64, 8] places, float[8, 24] weights) => (float[batch, seq, 8] y) {

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.frontends.values import Values, is_natural
 from inlaid.graph.ir import constant, var
 from inlaid.graph.operator import NO_TRAITS, Moves, Operator, Traits
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 N, M = SizeVar("N"), SizeVar("M")
 

@@ -12,13 +12,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Module, Span, constant, function, tuple_, var
 from inlaid.graph.operator import Operator
 from inlaid.graph.text import show
 from inlaid.graph.unify import fresh_size
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 from random_graphs import control
 from random_graphs.control import F32 as F32
 from random_graphs.control import shape_of as shape_of

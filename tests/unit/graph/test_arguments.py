@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.ir import Constant, Expr
-from inlaid.types import TensorType
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import TensorType
 
 
 def of(dtype: str, *shape: int) -> Expr:

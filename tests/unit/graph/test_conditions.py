@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import Constraint, Dim, SizeVar
+from inlaid import ops
 from inlaid.graph import conditions
 from inlaid.graph.conditions import recording
 from inlaid.graph.ir import Call, tuple_item, var
 from inlaid.graph.scope_conditions import conditions_of
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 N, M, K = (SizeVar(name) for name in "nmk")
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import InputError, KernelFault, TypeInferenceError, VerifyError
 from inlaid.graph.interp import Interpreter, evaluate
 from inlaid.graph.ir import (
     Module,
@@ -24,7 +22,9 @@ from inlaid.graph.ir import (
 )
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size
-from inlaid.types import FunctionType, SequenceType, TensorType, TupleType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, KernelFault, TypeInferenceError, VerifyError
+from inlaid_runtime.types import FunctionType, SequenceType, TensorType, TupleType
 
 F32 = "float32"
 SCALAR = TensorType((), F32)

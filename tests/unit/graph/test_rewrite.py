@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.errors import VerifyError
 from inlaid.graph.ir import Call, Expr, Module, Span, constant, function, if_, post_order, tuple_, tuple_item, var
 from inlaid.graph.pattern import (
     Match,
@@ -21,7 +20,8 @@ from inlaid.graph.pattern import (
 from inlaid.graph.pattern import tuple_item as item
 from inlaid.graph.rewrite import Rule, rewrite, rewrite_expr
 from inlaid.graph.transform import map_functions, substitute, transform
-from inlaid.types import TensorType
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import TensorType
 
 SCALAR = TensorType((), "float32")
 X, Y, Z = (var(name, SCALAR) for name in "xyz")

@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import ParseError, TypeInferenceError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import (
     Expr,
@@ -31,7 +29,9 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.parse import parse
 from inlaid.graph.text import print_module, show
 from inlaid.graph.unify import fresh_size
-from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import ParseError, TypeInferenceError
+from inlaid_runtime.types import FunctionType, OptionalType, SequenceType, TensorType
 
 F32 = "float32"
 SCALAR = TensorType((), F32)

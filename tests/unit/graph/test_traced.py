@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import inlaid
-from inlaid import arith, conditions, ops
-from inlaid.arith import SizeVar
-from inlaid.errors import TypeInferenceError
+from inlaid import conditions, ops
 from inlaid.graph.scope_conditions import conditions_of
 from inlaid.graph.traced import TracedSize, trace
-from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 N, M = SizeVar("n"), SizeVar("m")
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import VerifyError
 from inlaid.graph.ir import (
     Call,
     Expr,
@@ -27,7 +25,9 @@ from inlaid.graph.ir import (
 )
 from inlaid.graph.unify import fresh_size
 from inlaid.graph.verify import verify
-from inlaid.types import FunctionType, TensorType, TupleType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import FunctionType, TensorType, TupleType
 
 SCALAR = TensorType((), "float32")
 COUNT = TensorType((), "int64")

@@ -10,7 +10,7 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import InlaidError, TypeInferenceError, VerifyError
+from inlaid_runtime.errors import InlaidError, TypeInferenceError, VerifyError
 
 T = inlaid.TensorType((2, 3), "float32")
 X, OTHER = inlaid.var("x", T), inlaid.var("x", T)

@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.artifact import ALIGNMENT
-from inlaid.errors import InputError
 from inlaid.graph import ir as graph
 from inlaid.graph.scope_conditions import conditions_of
 from inlaid.lowering.region import RegionSource, lower_region
@@ -24,6 +20,10 @@ from inlaid.tensor.interp import values
 from inlaid.tensor.interp.to_python import translate
 from inlaid.tensor.primitives import SEMANTICS
 from inlaid.tensor.region import Predicate, RegionProgram, size_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.errors import InputError
 
 Array = np.ndarray[Any, Any]
 CPU = Capabilities(("float32", "int64", "bool"), vector_bits=256, vector_registers=16, cores=2, branches=True)

@@ -18,7 +18,7 @@ from inlaid.plugins import Capabilities, StaticMemory
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import interp
 from inlaid.tensor.region import RegionProgram
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 SCARCE = Capabilities(("int8", "int32"), memory=StaticMemory())

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.lowering.branches import in_arms
@@ -21,7 +20,9 @@ from inlaid.plugins import Capabilities, StaticMemory
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Version
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Predicate
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 from . import test_arrange as scarce
 from .oracle import lowered, run

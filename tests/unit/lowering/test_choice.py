@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inlaid.lowering.assign import Assignment
 from inlaid.lowering.choice import CALL, LayoutChoice, Option
-from inlaid.types import ROW_MAJOR, Layout, dtype
+from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
 
 F32 = dtype("float32")
 BY_8, BY_16 = Layout(((1, 8),)), Layout(((1, 16),))

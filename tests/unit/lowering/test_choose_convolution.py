@@ -10,8 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops, types
-from inlaid.arith import Dim, SizeVar
+from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
@@ -25,7 +24,9 @@ from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.transform.paths import nest
-from inlaid.types import TensorType
+from inlaid_runtime import arith, types
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 VECTORS = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
 SLOW = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e9)

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.errors import ScheduleError
 from inlaid.lowering.finish import ANY, finish, hoist_scratch, plain
 from inlaid.plugins import Capabilities, Threads
 from inlaid.tensor import interp, ir, te
@@ -20,7 +17,10 @@ from inlaid.tensor.lower import lower
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
 from inlaid.tensor.transform.launches import split_launches
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 STACK_BYTES = ANY.stack_bytes
 BIG = STACK_BYTES // 8 + 1

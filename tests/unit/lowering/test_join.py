@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Function, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 from .oracle import lowered, run
 

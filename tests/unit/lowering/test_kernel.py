@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from inlaid.errors import CompileError
 from inlaid.graph.ir import Span, var
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.tensor import te
-from inlaid.types import TensorType
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import TensorType
 
 
 @pytest.mark.parametrize(

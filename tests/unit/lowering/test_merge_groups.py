@@ -17,7 +17,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 TYPES = (("uint8", "int8", "int32", 4), ("bfloat16", "bfloat16", "float32", 2))
 CONTEXT = KernelContext(

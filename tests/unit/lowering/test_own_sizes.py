@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.own_sizes import with_own_sizes
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rule import KernelContext
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 from .oracle import CPU
 

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from tests.unit.graph.strategies import Program, assert_same, programs
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.artifact import ALIGNMENT
-from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
 from inlaid.driver.compile import candidates_for, compile_module
-from inlaid.errors import CompileError, KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter, evaluate
 from inlaid.graph.unify import fresh_size
 from inlaid.lowering.plan import Plans, build_plans
 from inlaid.partitioning import partition
 from inlaid.plugins.registry import PluginRegistry, default_registry
-from inlaid.types import FunctionType, SequenceType, TensorType, TupleType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
+from inlaid_runtime.errors import CompileError, KernelFault
+from inlaid_runtime.types import FunctionType, SequenceType, TensorType, TupleType
 
 F32 = "float32"
 MATRIX, SCALAR, COUNT = TensorType((2, 3), F32), TensorType((), F32), TensorType((), "int64")

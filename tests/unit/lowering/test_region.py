@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from tests.computed_relations import CASES, check
 from tests.unit.graph.strategies import F32, Generator, N, Program, assert_same, shape_of
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
-from inlaid.errors import CompileError
+from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Operator
 from inlaid.lowering.bodies import inline_scalars
 from inlaid.passes.rounded_floats import rounded_floats
 from inlaid.tensor.region import RegionProgram, size_vars
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import TensorType
 
 from .oracle import lowered, run, used
 

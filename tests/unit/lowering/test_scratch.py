@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
-from inlaid.artifact import ALIGNMENT
-from inlaid.errors import PluginError, Unsupported
+from inlaid import ops
 from inlaid.graph import ir
 from inlaid.lowering.steps import Step, StepProgram, steps_of
 from inlaid.plugins import MemoryScope, OpRule, Scratch
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.errors import PluginError, Unsupported
+from inlaid_runtime.types import TensorType
 
 SRAM = MemoryScope("sram", "device", 1000, alignment=32)
 TILES = MemoryScope("tiles", "device", 1024, count=8)

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.artifact import ALIGNMENT
-from inlaid.errors import CompileError
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_const, is_op, match, wildcard
 from inlaid.lowering.steps import StepProgram, steps_of
@@ -16,7 +13,10 @@ from inlaid.ops.composites import quantised_binary, quantised_conv, quantised_ma
 from inlaid.partitioning import partition
 from inlaid.partitioning.annotate import Candidate
 from inlaid.plugins import OpRule, Target
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import TensorType
 
 DTYPES = frozenset(("int8", "uint8", "int32", "int64", "float32", "bool"))
 

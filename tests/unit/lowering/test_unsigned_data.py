@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
 from inlaid.graph.verify import verify
@@ -21,7 +20,8 @@ from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import TensorType
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 
 def context(*groups: tuple[str, int]) -> KernelContext:

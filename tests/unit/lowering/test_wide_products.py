@@ -17,7 +17,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 BYTES = ("int8", "uint8")
 

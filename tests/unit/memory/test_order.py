@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.memory.order import Step, Work, best_order, peak_of
+from inlaid_runtime.memory.order import Step, Work, best_order, peak_of
 
 
 @st.composite

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.memory import Lifetime, aligned, lower_bound, plan
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.memory import Lifetime, aligned, lower_bound, plan
 
 N, M = SizeVar("n"), SizeVar("m")
 SIZES = st.one_of(

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
-from inlaid.artifact.plan import Value
-from inlaid.memory import Lifetime, lower_bound, plan
-from inlaid.runtime.codec import decode, encode
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.artifact.plan import Value
+from inlaid_runtime.execution.codec import decode, encode
+from inlaid_runtime.memory import Lifetime, lower_bound, plan
 
 H, W, N = SizeVar("h", 1), SizeVar("w", 1), SizeVar("n")
 SIZES = ({H: 1, W: 1, N: 0}, {H: 33, W: 1, N: 7}, {H: 224, W: 224, N: 1}, {H: 17, W: 1000, N: 300})

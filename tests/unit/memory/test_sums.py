@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.memory.planner import Lifetime, plan
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.memory.planner import Lifetime, plan
 
 
 def test_the_number_of_nodes_grows_linearly() -> None:

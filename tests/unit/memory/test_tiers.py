@@ -7,10 +7,10 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.memory import Lifetime, plan
-from inlaid.memory.tiers import plan_tiers
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.memory import Lifetime, plan
+from inlaid_runtime.memory.tiers import plan_tiers
 
 N = SizeVar("n")
 SIZES = st.one_of(st.integers(0, 400), st.just(arith.unwrap(N * 16)))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid.arith import Dim
-from inlaid.errors import KernelFault, TypeInferenceError
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Call, Var, function, var
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.tensor import interp
-from inlaid.types import TensorType, TupleType, dtype, from_numpy
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import KernelFault, TypeInferenceError
+from inlaid_runtime.types import TensorType, TupleType, dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 

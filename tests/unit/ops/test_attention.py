@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
+from inlaid_runtime.arith import SizeVar
 
 from .harness import Array, check_decomposition, normal, raises_for, tolerance
 

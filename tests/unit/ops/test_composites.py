@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.graph.pattern import explain_mismatch, is_op, match, wildcard
 from inlaid.ops.composites import (
@@ -24,7 +23,8 @@ from inlaid.ops.composites import (
     quantised_mean,
     window,
 )
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 X = ir.var("x", TensorType((1, 4, 9, 7), "int8"))
 W = ir.constant(np.arange(-72, 72, dtype=np.int8).reshape(4, 4, 3, 3))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.errors import TypeInferenceError
-from inlaid.types import DTYPES, TensorType, dtype
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import DTYPES, TensorType, dtype
 
 from .generate import INTEGERS, agree, random_array, shapes
 

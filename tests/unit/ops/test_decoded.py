@@ -31,7 +31,7 @@ from inlaid.ops.requantisation import Factor
 from inlaid.passes.manager import PassManager
 from inlaid.passes.pipeline import CANONICAL
 from inlaid.quantization.settings import Quantization
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = Any
 

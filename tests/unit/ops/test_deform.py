@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from inlaid import ops
-from inlaid.arith import SizeVar
+from inlaid_runtime.arith import SizeVar
 
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import windows

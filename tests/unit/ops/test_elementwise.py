@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
-from inlaid.errors import KernelFault, TypeInferenceError
+from inlaid import ops
 from inlaid.tensor import interp, te
 from inlaid.tensor.lower import lower
-from inlaid.types import TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import KernelFault, TypeInferenceError
+from inlaid_runtime.types import TensorType, dtype
 
 from .generate import FLOATS, INTEGERS, NUMBERS, agree, arrays, broadcasting, random_array, shapes
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.types import dtype
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import dtype
 
 from .harness import Array, check, check_faults, raises_for
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.operator import Operator
+from inlaid_runtime.arith import SizeVar
 
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import FLOATS

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import InputError, TypeInferenceError
 from inlaid.graph.interp import evaluate
-from inlaid.types import TensorType, TupleType
+from inlaid_runtime.errors import InputError, TypeInferenceError
+from inlaid_runtime.types import TensorType, TupleType
 
 RNG = np.random.default_rng(0)
 A = RNG.uniform(0.5, 2, (4, 5, 6)).astype(np.float32)

@@ -7,13 +7,13 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver import compile_module
-from inlaid.errors import KernelFault, TypeInferenceError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Module, call, constant, function, if_, var
 from inlaid.graph.verify import verify
 from inlaid.ops.plan import LARGEST_SIZE, fail, fail_attrs
 from inlaid.passes.fold_constants import fold_constants
-from inlaid.types import SequenceType, TensorType
+from inlaid_runtime.errors import KernelFault, TypeInferenceError
+from inlaid_runtime.types import SequenceType, TensorType
 
 X = TensorType(("n",), "float32")
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.ops.pool import MaxPoolIndicesAttrs
 from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
-from inlaid.types import dtype
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import dtype
 
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS, windows

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.errors import TypeInferenceError
-from inlaid.types import TensorType
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import TensorType
 
 from .generate import agree, random_array, shapes
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.ir import Loop, post_order
 from inlaid.graph.operator import Operator
 from inlaid.ops.recurrent import ACTIVATIONS
 from inlaid.ops.steps import UNROLLED
+from inlaid_runtime.arith import SizeVar
 
 from .harness import Array, call, check_decomposition, normal, raises_for, tolerance
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.errors import TypeInferenceError
-from inlaid.types import TensorType, dtype
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import TensorType, dtype
 
 from .generate import NUMBERS, agree, axes, random_array, shapes
 

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.conformance.corpus import CORPUS, Choices
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.attrs import Attrs, attr_items, substitute_attrs
 from inlaid.graph.conditions import not_negative, recording
@@ -24,7 +22,10 @@ from inlaid.graph.traced import agree, trace
 from inlaid.ops.unfold import unfold
 from inlaid.ops.upper_half import multiply_high
 from inlaid.ops.winograd import winograd_conv
-from inlaid.types import OptionalType, SequenceType, TensorType, Type, substitute_type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type, substitute_type
 
 EXAMPLES = 24
 """Examples of each operator, with all element types in turn."""

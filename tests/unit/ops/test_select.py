@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
 from inlaid.graph.ir import var
-from inlaid.types import TensorType, Type, dtype
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType, Type, dtype
 
 from .harness import Array, check, raises_for
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar, simplify
-from inlaid.types import TensorType, dtype
+from inlaid_runtime.arith import Dim, SizeVar, simplify
+from inlaid_runtime.types import TensorType, dtype
 
 from .harness import Array, call, check, raises_for
 

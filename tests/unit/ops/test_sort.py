@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.ops.sort import TopkAttrs
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import dtype
 
 from .harness import check, raises_for
 

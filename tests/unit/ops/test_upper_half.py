@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid.errors import TypeInferenceError
 from inlaid.ops.upper_half import multiply_high
+from inlaid_runtime.errors import TypeInferenceError
 
 from .generate import agree
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from inlaid.artifact import Artifact
+from tests.made_plugin import REFERENCE, both_halves
+
 from inlaid.driver.compile import candidates_for
 from inlaid.graph.ir import Call
 from inlaid.graph.operator import Operator
@@ -35,7 +35,8 @@ from inlaid.plugins import (
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.reference.runtime import ReferenceRuntime
-from inlaid.types import TupleType, Type
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.types import TupleType, Type
 
 Judge = Callable[[Call], Verdict] | tuple[OpRule, ...]
 """A predicate on every operator, or all the rules."""
@@ -81,7 +82,7 @@ def plugin(
     """A module that is a plugin for one target. `form` is what its code generator wants at borders, `passes` run before
     partitioning."""
     module: Any = types.ModuleType(f"fake_{kind}")
-    module.PLUGIN_API_VERSION = 2
+    module.PLUGIN_API_VERSION = 3
 
     @hookimpl
     def inlaid_targets() -> list[TargetSpec]:
@@ -121,12 +122,12 @@ def registry_of(
     for kind, judge in judges.items():
         module = plugin(kind, judge, dtypes, forms.get(kind), **facts)
         sys.modules[module.__name__] = module
-        points.append(importlib.metadata.EntryPoint(kind, module.__name__, "inlaid.plugins"))
-    points.append(importlib.metadata.EntryPoint("reference", "inlaid.reference.plugin", "inlaid.plugins"))
+        points += both_halves(kind, module.__name__)
     try:
-        found = PluginRegistry.discover(points)
+        found = PluginRegistry.discover([*points, *REFERENCE])
+        assert not found.runtimes.problems()
     finally:
-        for point in points[:-1]:
+        for point in points[::2]:
             del sys.modules[point.value]
     assert not found.problems(), found.problems()
     return found

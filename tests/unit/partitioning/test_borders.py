@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.graph.strategies import Program, assert_same
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver.build import at_borders
 from inlaid.driver.compile import compile_module, cut
-from inlaid.errors import PluginError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.pattern import is_op, wildcard
@@ -23,7 +21,9 @@ from inlaid.graph.verify import verify
 from inlaid.partitioning.borders import decode, encode, stored_function
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Accept, Border, Borders, OpRule, Reject
-from inlaid.types import Layout, TensorType, TupleType, Type
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import PluginError
+from inlaid_runtime.types import Layout, TensorType, TupleType, Type
 
 from .fakes import Form, FormsCodegen, Judge, registry_of, taking
 from .test_random import judges_of, plan_programs, targets

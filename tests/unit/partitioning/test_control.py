@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.control import absorb_control
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 from .fakes import takers_of, taking
 

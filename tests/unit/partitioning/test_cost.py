@@ -14,7 +14,6 @@ from tests.unit.graph.strategies import Program, assert_same
 
 from inlaid import ops
 from inlaid.driver.compile import candidates_for, compile_module
-from inlaid.errors import InputError, PlacementWarning
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.pattern import is_op, wildcard
@@ -25,7 +24,8 @@ from inlaid.partitioning.flow import values_of
 from inlaid.partitioning.optimise import Solution, by_cost
 from inlaid.plugins import Accept, Capabilities, Link, OpRule
 from inlaid.settings import COST, Settings
-from inlaid.types import TensorType
+from inlaid_runtime.errors import InputError, PlacementWarning
+from inlaid_runtime.types import TensorType
 
 from .fakes import Judge, registry_of
 from .test_random import judges_of, plan_programs, targets

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.graph.strategies import Program
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.driver import cut
 from inlaid.driver.report import report_of
-from inlaid.errors import InlaidWarning
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_const, is_op, wildcard
 from inlaid.partitioning import partition
@@ -24,7 +22,10 @@ from inlaid.partitioning.page import page
 from inlaid.partitioning.place import by_priority
 from inlaid.partitioning.report import Report, duration
 from inlaid.plugins import Accept, AcceptIf, Border, OpRule, Reject
-from inlaid.types import Layout, TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InlaidWarning
+from inlaid_runtime.types import Layout, TensorType, Type
 
 from .fakes import Form, registry_of, takers_of, taking
 from .test_random import judges_of, plan_programs, targets

@@ -9,7 +9,6 @@ from tests.unit.graph.strategies import Program
 
 from inlaid import ops
 from inlaid.driver.compile import cut
-from inlaid.errors import CompileError, InputError, LockWarning
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.partitioning import partition
@@ -17,7 +16,8 @@ from inlaid.partitioning.lock import Lock, replay
 from inlaid.partitioning.outline import first_come
 from inlaid.plugins import OpRule
 from inlaid.settings import Settings
-from inlaid.types import TensorType
+from inlaid_runtime.errors import CompileError, InputError, LockWarning
+from inlaid_runtime.types import TensorType
 
 from .fakes import Judge, registry_of, takers_of, taking
 from .test_random import judges_of, plan_programs, targets

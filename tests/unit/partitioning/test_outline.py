@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.driver.compile import compile_module
-from inlaid.errors import CompileError, InputError, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -20,7 +18,10 @@ from inlaid.partitioning import Partitioned, dissolve, partition, verify_partiti
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Accept, AcceptIf, OpRule, Reject
 from inlaid.plugins.contract import COMPOSITE
-from inlaid.types import FunctionType, TensorType, TupleType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import CompileError, InputError, VerifyError
+from inlaid_runtime.types import FunctionType, TensorType, TupleType
 
 from .fakes import Judge, registry_of, takers_of, taking
 

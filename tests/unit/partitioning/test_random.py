@@ -22,7 +22,7 @@ from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.explain import explain
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid.plugins.contract import COMPOSITE
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 from .fakes import Judge, registry_of, takers_of
 

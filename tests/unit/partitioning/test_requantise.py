@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -15,7 +14,8 @@ from inlaid.ops.composites import quantised_matmul, quantised_mean
 from inlaid.partitioning.accumulate import magnitudes, overflow
 from inlaid.partitioning.annotate import Candidate, annotate
 from inlaid.plugins import OpRule, Quantisation, Reject, Target
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 X = ir.var("x", TensorType((4, 7), "int8"))
 

@@ -11,15 +11,15 @@ from tests.unit.graph.strategies import Program, assert_same, programs, run
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter, evaluate
 from inlaid.graph.normal import to_graph_form
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
 from inlaid.passes.bind_invariants import bind_invariants
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import TensorType
 
 MATRIX, COUNT = TensorType((2, 3), "float32"), TensorType((), "int64")
 X, Y = ir.var("x", MATRIX), ir.var("y", MATRIX)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.partitioning.borders import decode, encode
 from inlaid.passes.compose_moves import compose_chain, compose_moves
 from inlaid.plugins import Border
-from inlaid.types import Layout, TensorType
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import Layout, TensorType
 
 N = SizeVar("n", 1, 9)
 FILL = ir.constant(np.array(7, np.int32))

@@ -19,7 +19,7 @@ from inlaid.passes.dead_channels import remove_dead_channels
 from inlaid.passes.integer_ranges import integer_ranges
 from inlaid.passes.manager import PassManager
 from inlaid.passes.pipeline import CANONICAL
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 ZERO = -128
 """Where the ranges of the tests' tensors begin, as after a relu: the zero point."""

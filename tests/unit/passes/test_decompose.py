@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.errors import CompileError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Loop, Span, constant, function, post_order, tuple_item, var
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
 from inlaid.passes.decompose import decompose
-from inlaid.types import TensorType
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import TensorType
 
 
 def test_loops_that_decompositions_bring_in_keep_their_variables() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.passes.early_elementwise import early_elementwise
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(3)
 WEIGHTS = RNG.standard_normal((12, 2, 3, 3)).astype(np.float32)

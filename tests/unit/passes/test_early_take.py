@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.passes.early_take import early_take
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(5)
 TABLE = constant(RNG.integers(-128, 128, (40, 6)).astype(np.int8))

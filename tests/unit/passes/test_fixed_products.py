@@ -11,7 +11,7 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.passes.fixed_products import fixed_products
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 LEAST, GREATEST = -(1 << 31), (1 << 31) - 1
 

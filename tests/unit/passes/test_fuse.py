@@ -8,7 +8,7 @@ from inlaid.graph.ir import Call, Expr, Function, call, constant, function, if_,
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
 from inlaid.passes.fuse import PRIMITIVE, fuse
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 X = var("x", TensorType((1, 2, 6, 6), "float32"))
 Y = var("y", TensorType((1, 2, 6, 6), "float32"))

@@ -14,7 +14,7 @@ from inlaid.passes.cse import share_common
 from inlaid.passes.fold_constants import fold_constants
 from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.simplify import simplify
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(0)
 X = var("x", TensorType((1, 4, 6, 6), "float32"))

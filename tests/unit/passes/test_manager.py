@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.errors import CompileError, VerifyError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Module, constant, function, var
 from inlaid.graph.text import show
@@ -18,7 +17,8 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.lower import lower
 from inlaid.tensor.text import show as show_program
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
-from inlaid.types import TensorType
+from inlaid_runtime.errors import CompileError, VerifyError
+from inlaid_runtime.types import TensorType
 
 X = var("x", TensorType((), "float32"))
 MODULE = Module({"main": function([X], ops.neg(X))})

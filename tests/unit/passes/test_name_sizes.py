@@ -8,7 +8,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, function, let, post_order, tuple_, var
 from inlaid.graph.verify import verify
 from inlaid.passes.name_sizes import name_sizes
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 def model() -> Function:

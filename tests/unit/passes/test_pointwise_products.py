@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
 from inlaid.passes.pointwise_products import pointwise_products
 from inlaid.plugins import Capabilities
-from inlaid.types import TensorType, dtype
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType, dtype
 
 VECTORS = Capabilities(("float32",), vector_bits=512, peak=1e9, bandwidth=1e10)
 RNG = np.random.default_rng(0)

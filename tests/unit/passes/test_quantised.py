@@ -14,7 +14,7 @@ from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integ
 from inlaid.passes.decompose import decompose
 from inlaid.passes.fold_constants import fold_constants
 from inlaid.passes.simplify import simplify
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, constant, function, post_order, tuple_, var
 from inlaid.passes.rounded_floats import rounded_floats
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(5)
 

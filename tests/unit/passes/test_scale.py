@@ -18,7 +18,7 @@ from inlaid.passes.decompose import decompose
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass, PassManager, Timing
 from inlaid.passes.pipeline import CANONICAL
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 def model(count: int) -> Module:

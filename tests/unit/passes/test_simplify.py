@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, Module, Span, constant, function, if_, let, post_order, tuple_, var
 from inlaid.graph.operator import Operator
@@ -14,7 +13,8 @@ from inlaid.passes.decompose import decompose
 from inlaid.passes.fold_constants import fold_constants
 from inlaid.passes.simplify import simplify
 from inlaid.passes.simplify_inference import simplify_inference
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 X = var("x", TensorType((2, 3), "float32"))
 J = var("j", TensorType((2, 3), "int32"))

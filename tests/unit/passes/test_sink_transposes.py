@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
 from inlaid.graph.text import show
 from inlaid.graph.verify import verify
 from inlaid.passes.simplify import simplify
 from inlaid.passes.sink_transposes import sink_transposes
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 X = var("x", TensorType((2, 3, 4, 5), "float32"))

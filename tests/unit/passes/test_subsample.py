@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, constant, function, post_order, tuple_, var
 from inlaid.passes.subsample import subsample
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
 
 RNG = np.random.default_rng(5)
 

@@ -11,7 +11,7 @@ from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
 from inlaid.passes.tables import tabulate
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 BYTES = ("uint8", "int8")
 

@@ -28,7 +28,7 @@ from inlaid.schedules.dot import dot_product
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import te
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 WEIGHTS = constant(np.random.default_rng(0).uniform(-1, 1, (4, 4, 3, 3)).astype(np.float32))

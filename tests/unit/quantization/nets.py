@@ -13,7 +13,7 @@ from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, functio
 from inlaid.quantization.calibrate import Run
 from inlaid.quantization.quantize import QuantizedModule, quantize_module
 from inlaid.quantization.settings import Quantization
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]

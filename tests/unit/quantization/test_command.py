@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-import inlaid
 from inlaid.cli import main
+from inlaid_runtime import load
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_package_and_the_report(folder: Path, capsys: pytest.CaptureFixture[st
     status, text, _ = run(capsys, "--quantize", "samples.npz")
     assert status == 0
     assert "2 layers in integers" in text
-    (given,) = inlaid.runtime.load(folder / "small.inlaid").run({"x": np.array([[0.5, 0.6, 0.7]], np.float32)}).values()
+    (given,) = load(folder / "small.inlaid").run({"x": np.array([[0.5, 0.6, 0.7]], np.float32)}).values()
     np.testing.assert_allclose(given, 1 / (1 + np.exp([[-0.925, -0.7]])), atol=0.02)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inlaid.errors import InputError
 from inlaid.plugins import Quantisation
 from inlaid.quantization.settings import Quantization, fitted
+from inlaid_runtime.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.errors import InputError
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Module, constant, function, if_, post_order, tuple_
 from inlaid.graph.operator import Operator
@@ -20,6 +19,7 @@ from inlaid.graph.verify import verify
 from inlaid.quantization.report import Difference
 from inlaid.quantization.samples import read_samples
 from inlaid.quantization.settings import Quantization
+from inlaid_runtime.errors import InputError
 
 from .nets import Array, drawn, named, quantised, real
 

@@ -10,17 +10,17 @@ import pytest
 from tests.computed_relations import CASES, check_target
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Invoke, Plan, Program, RegionInfo, Value
-from inlaid.errors import InlaidError, InputError, PackageError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins import Accept, Region, Reject
 from inlaid.plugins.registry import default_registry
 from inlaid.reference.codegen import ReferenceCodegen, accepts
 from inlaid.reference.runtime import ReferenceRuntime
-from inlaid.runtime import Executable, Package, load
-from inlaid.types import OptionalType, SequenceType, TensorType, dtype
+from inlaid_runtime import Executable, Package, load
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact.plan import Invoke, Plan, Program, RegionInfo, Value
+from inlaid_runtime.errors import InlaidError, InputError, PackageError, Unsupported
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, dtype
 
 N = SizeVar("n")
 

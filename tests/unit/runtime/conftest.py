@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -11,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.made_plugin import both_halves
 
-from inlaid.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlaid.artifact.plan import Plan, Program, RegionInfo, Value
 from inlaid.plugins import Capabilities, KernelInfo, KernelTime, Loaded, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime import Executable, Package
-from inlaid.runtime.host import HostRuntime
-from inlaid.types import dtype
+from inlaid_runtime import Executable, Package
+from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec
+from inlaid_runtime.artifact.plan import Plan, Program, RegionInfo, Value
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.types import dtype
 
 FORMAT = "python-function"
 
@@ -108,7 +108,7 @@ def lab() -> Iterator[Lab]:
             return Loaded(Kernel(function, artifact.symbol))
 
     module = types.ModuleType("inlaid_lab_plugin")
-    module.PLUGIN_API_VERSION = 2
+    module.PLUGIN_API_VERSION = 3
 
     @hookimpl
     def inlaid_targets():
@@ -121,7 +121,7 @@ def lab() -> Iterator[Lab]:
 
     module.inlaid_targets, module.inlaid_runtime = inlaid_targets, inlaid_runtime
     sys.modules[module.__name__] = module
-    lab.registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", module.__name__, "inlaid.plugins")])
+    lab.registry = PluginRegistry.discover(both_halves("lab", module.__name__))
     yield lab
     del sys.modules[module.__name__]
 
@@ -150,7 +150,7 @@ def chain(lab) -> Callable[[], Executable]:
         dims = (("n", 0, 0),) if not isinstance(n, int) else ()
         lab.region("add", add, [((n, 3), "float32")], [((n, 3), "float32")], dims=dims, constants={"c": np.arange(5.0)})
         lab.region("scale", scale, [((n, 3), "float32"), ((3,), "float32")], [((n, 3), "float32")], dims=dims)
-        from inlaid.artifact.plan import Invoke
+        from inlaid_runtime.artifact.plan import Invoke
 
         plan = Plan(
             "main",

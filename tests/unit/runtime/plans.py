@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid.artifact.plan import Invoke, Plan
+from inlaid_runtime.artifact.plan import Invoke, Plan
 
 
 def f32(*shape):

@@ -10,11 +10,11 @@ import onnx.parser
 import pytest
 
 import inlaid
-from inlaid.artifact import ALIGNMENT
-from inlaid.errors import InputError
-from inlaid.runtime import Executable
-from inlaid.runtime.arrays import Results, address, put_addresses
-from inlaid.types import DTYPES, dtype
+from inlaid_runtime import Executable
+from inlaid_runtime.artifact import ALIGNMENT
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.arrays import Results, address, put_addresses
+from inlaid_runtime.types import DTYPES, dtype
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inlaid.artifact import Artifact, Signature, TensorSpec
 from inlaid.codegen.c import c_type, pointer, region_source
-from inlaid.errors import CompileError, KernelFault, Unsupported
-from inlaid.runtime.c_source import CSourceRuntime, find_compiler, link_shared
 from inlaid.tensor.region import RegionBuffer
-from inlaid.types import dtype
+from inlaid_runtime.artifact import Artifact, Signature, TensorSpec
+from inlaid_runtime.errors import CompileError, KernelFault, Unsupported
+from inlaid_runtime.execution.c_source import CSourceRuntime, find_compiler, link_shared
+from inlaid_runtime.types import dtype
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
 F32 = dtype("float32")

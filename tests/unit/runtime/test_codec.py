@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
-from inlaid.artifact.plan import Plan
-from inlaid.errors import PackageError
-from inlaid.runtime import codec
-from inlaid.runtime.codec import decode, encode
-from inlaid.runtime.launch_code import _Kernels
-from inlaid.runtime.launches import LaunchPlan, Step
-from inlaid.runtime.package import _Description
-from inlaid.types import DTYPES, DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.artifact.plan import Plan
+from inlaid_runtime.errors import PackageError
+from inlaid_runtime.execution import codec
+from inlaid_runtime.execution.codec import decode, encode
+from inlaid_runtime.execution.launch_code import _Kernels
+from inlaid_runtime.execution.launches import LaunchPlan, Step
+from inlaid_runtime.execution.package import _Description
+from inlaid_runtime.types import DTYPES, DType
 
 ROOTS = (Plan, _Description, LaunchPlan, _Kernels)
 """All objects that a package has encoded: plans, descriptions of regions, and the two parts of a launch plan."""

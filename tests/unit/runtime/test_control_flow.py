@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid.arith import SizeVar
-from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
-from inlaid.errors import KernelFault
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
+from inlaid_runtime.errors import KernelFault
 
 from .plans import f32, plan_of, unary
 

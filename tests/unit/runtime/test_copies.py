@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.driver.compile import compile_module
-from inlaid.errors import InputError, PackageError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.text import print_module
-from inlaid.runtime import Executable, aligned_empty
-from inlaid.runtime import load as load_package
-from inlaid.types import TensorType
+from inlaid_runtime import Executable, aligned_empty, arith
+from inlaid_runtime import load as load_package
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError, PackageError
+from inlaid_runtime.types import TensorType
 
 WEIGHTS = np.arange(9, dtype=np.float32).reshape(3, 3)
 ROWS = SizeVar("rows", 1, 8)

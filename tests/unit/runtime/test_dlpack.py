@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from inlaid.errors import InputError
-from inlaid.runtime.arrays import address
-from inlaid.runtime.dlpack import export_capsule, import_capsule
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.execution.arrays import address
+from inlaid_runtime.execution.dlpack import export_capsule, import_capsule
 
 CPU = (1, 0)
 

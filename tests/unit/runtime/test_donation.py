@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid.artifact.plan import Invoke, Loop, Move, Plan
-from inlaid.errors import PackageError
-from inlaid.runtime import aligned_empty
+from inlaid_runtime import aligned_empty
+from inlaid_runtime.artifact.plan import Invoke, Loop, Move, Plan
+from inlaid_runtime.errors import PackageError
 
 from .plans import f32
 

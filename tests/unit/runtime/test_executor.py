@@ -7,10 +7,11 @@ import threading
 import numpy as np
 import pytest
 
-from inlaid.arith import Constraint, SizeVar
-from inlaid.artifact.plan import Bind, Call, Invoke, Move, Plan
-from inlaid.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
-from inlaid.runtime import aligned_empty, arrays
+from inlaid_runtime import aligned_empty
+from inlaid_runtime.arith import Constraint, SizeVar
+from inlaid_runtime.artifact.plan import Bind, Call, Invoke, Move, Plan
+from inlaid_runtime.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
+from inlaid_runtime.execution import arrays
 
 from .plans import f32, plan_of, unary
 
@@ -510,7 +511,7 @@ def test_the_device_is_chosen_at_load(lab, value):
     lab.executable(plan_of("main", value, "id"))
     lab.executable(plan_of("main", value, "id"), devices={"lab": 2})
     assert lab.devices == [0, 2]
-    from inlaid.errors import TargetError
+    from inlaid_runtime.errors import TargetError
 
     with pytest.raises(TargetError, match="devices names cuda"):
         lab.executable(plan_of("main", value, "id"), devices={"cuda": 1})

@@ -9,11 +9,11 @@ import threading
 import numpy as np
 import pytest
 
-from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
-from inlaid.errors import KernelFault
-from inlaid.runtime import aligned_empty
-from inlaid.runtime.host import REGION, SIGNALLED, CFunctionKernel, Context, HostRuntime
-from inlaid.types import dtype
+from inlaid_runtime import aligned_empty
+from inlaid_runtime.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.execution.host import REGION, SIGNALLED, CFunctionKernel, Context, HostRuntime
+from inlaid_runtime.types import dtype
 
 F32 = dtype("float32")
 

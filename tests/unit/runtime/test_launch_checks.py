@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.threads.handmade import OPENCL, K
 
-from inlaid.arith import SizeVar, compare
-from inlaid.errors import KernelFault, Unsupported
-from inlaid.runtime import launches as launches_module
-from inlaid.runtime.launch_checks import KernelNeeds, LaunchChecks
-from inlaid.runtime.launch_code import decode_launches, encode_launches
-from inlaid.runtime.launches import KernelFunction, Launches, LaunchPlan, Parameter, Ready, Size, Step
+from inlaid_runtime.arith import SizeVar, compare
+from inlaid_runtime.errors import KernelFault, Unsupported
+from inlaid_runtime.execution import launches as launches_module
+from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
+from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
+from inlaid_runtime.execution.launches import KernelFunction, Launches, LaunchPlan, Parameter, Ready, Size, Step
 
 ROOM = 64
 """Bytes of every buffer of the tests."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid.runtime.loops import DeviceState, State
+from inlaid_runtime.execution.loops import DeviceState, State
 
 
 def test_a_state_is_written_to_the_array_before_last() -> None:

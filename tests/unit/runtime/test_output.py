@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from inlaid.driver.shadow import Difference
-from inlaid.errors import InputError, OutputError
 from inlaid.passes.manager import Dump, UnitPass
-from inlaid.runtime.output import check_output, replacing, write_files, write_text
-from inlaid.runtime.profile import Profile
+from inlaid_runtime.errors import InputError, OutputError
+from inlaid_runtime.execution.output import check_output, replacing, write_files, write_text
+from inlaid_runtime.execution.profile import Profile
 
 DIFFERENCE = Difference("main", "lab", "add", (), "wrong", {"x": np.zeros(2)})
 
@@ -102,7 +102,7 @@ def test_standard_output_in_a_file_stays_the_same_file(tmp_path: Path) -> None:
     script = """if True:
         import sys
         from pathlib import Path
-        from inlaid.runtime.output import write_text
+        from inlaid_runtime.execution.output import write_text
         write_text(Path(sys.argv[1]), "content")
         if len(sys.argv) > 2:
             print("longer than the content")"""

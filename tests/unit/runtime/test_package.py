@@ -11,16 +11,17 @@ import zipfile
 
 import numpy as np
 import pytest
+from tests.made_plugin import both_halves
 from tests.package_files import composed, described, joined, members_of, redescribe, rewrite, with_code
 
-from inlaid.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
-from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, Program
-from inlaid.errors import InlaidError, OutputError, PackageError
-from inlaid.runtime import Executable, Package
-from inlaid.runtime import package as package_module
-from inlaid.runtime.codec import decode, encode
-from inlaid.runtime.package import PAGE, read_package, write_package
-from inlaid.types import DTYPES
+from inlaid_runtime import Executable, Package
+from inlaid_runtime.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
+from inlaid_runtime.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan, Program
+from inlaid_runtime.errors import InlaidError, OutputError, PackageError
+from inlaid_runtime.execution import package as package_module
+from inlaid_runtime.execution.codec import decode, encode
+from inlaid_runtime.execution.package import PAGE, read_package, write_package
+from inlaid_runtime.types import DTYPES
 
 N, M = SizeVar("n", 1, 64), SizeVar("?m", 0, SizeVar("n", 1, 64) * 2)
 
@@ -40,11 +41,10 @@ def reload(path, model, **options) -> Executable:
 
 def model_registry(model):
     """The registry of the test's own target, from the module that its fixture made."""
-    import importlib.metadata
 
     from inlaid.plugins.registry import PluginRegistry
 
-    return PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlaid_lab_plugin", "inlaid.plugins")])
+    return PluginRegistry.discover(both_halves("lab", "inlaid_lab_plugin"))
 
 
 def test_a_package_runs_as_the_model_did(saved):

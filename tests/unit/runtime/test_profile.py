@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from inlaid.artifact.plan import Invoke, Plan
-from inlaid.runtime import Profile
-from inlaid.runtime.profile import Event
+from inlaid_runtime import Profile
+from inlaid_runtime.artifact.plan import Invoke, Plan
+from inlaid_runtime.execution.profile import Event
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inlaid.arith import SizeVar
-from inlaid.errors import KernelFault
-from inlaid.runtime.shapes import ShapeReader, shape_picker
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.execution.shapes import ShapeReader, shape_picker
 
 N, K = SizeVar("n"), SizeVar("?k")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar
-from inlaid.errors import InlaidError
-from inlaid.runtime.sizes import Evaluated, Formula, known
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.execution.sizes import Evaluated, Formula, known
 
 A, B = SizeVar("a"), SizeVar("b")
 BINARY = (arith.add, arith.mul, arith.floordiv, arith.floormod, arith.minimum, arith.maximum)

@@ -12,22 +12,9 @@ import pytest
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.plugins.registry import default_registry
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
-COMPILER = (
-    "graph",
-    "tensor",
-    "ops",
-    "passes",
-    "schedules",
-    "lowering",
-    "partitioning",
-    "quantization",
-    "frontends",
-    "codegen",
-    "driver",
-)
-BARRED = (*(f"inlaid.{name}" for name in (*COMPILER, "reference")), "llvmlite", "onnx")
+BARRED = ("inlaid", "llvmlite", "onnx")
 
 GUARD = f"""
 import sys
@@ -47,10 +34,10 @@ def run(code: str, *arguments: str) -> None:
 
 def test_the_runtime_imports_no_compiler():
     run("""
-        import inlaid.runtime
-        import inlaid.runtime.host
-        import inlaid.memory
-        import inlaid.runtime.mapped
+        import inlaid_runtime.execution
+        import inlaid_runtime.execution.host
+        import inlaid_runtime.memory
+        import inlaid_runtime.execution.mapped
     """)
 
 
@@ -59,8 +46,8 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
     chain().save(tmp_path / "m.inlaid")
     (tmp_path / "inlaid_lab_plugin.py").write_text(
         textwrap.dedent("""
-            from inlaid.plugins import Capabilities, Loaded, RuntimeModule, TargetSpec, hookimpl
-            PLUGIN_API_VERSION = 2
+            from inlaid_runtime.plugins import Loaded, RuntimeModule, RuntimeSpec, hookimpl
+            PLUGIN_API_VERSION = 3
 
             class Kernel:
                 def __init__(self, symbol):
@@ -75,8 +62,8 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
                     return Loaded(Kernel(artifact.symbol))
 
             @hookimpl
-            def inlaid_targets():
-                return [TargetSpec("lab", "", lambda options: Capabilities(("float32",)))]
+            def inlaid_runtimes():
+                return [RuntimeSpec("lab")]
 
             @hookimpl
             def inlaid_runtime(target):
@@ -89,10 +76,10 @@ def test_a_region_on_a_plugin_of_the_test(chain, tmp_path):
         import numpy as np
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
-        from inlaid.plugins.registry import PluginRegistry
-        from inlaid.runtime import Executable
-        from inlaid.runtime.package import read_package
-        registry = PluginRegistry.discover([importlib.metadata.EntryPoint("lab", "inlaid_lab_plugin", "inlaid.plugins")])
+        from inlaid_runtime.plugins.registry import RuntimeRegistry
+        from inlaid_runtime import Executable
+        from inlaid_runtime.execution.package import read_package
+        registry = RuntimeRegistry.discover([importlib.metadata.EntryPoint("lab", "inlaid_lab_plugin", "inlaid.runtimes")])
         model = Executable(read_package(Path(sys.argv[1], "m.inlaid")), registry=registry)
         result = model.run({"x": np.ones((2, 3), np.float32)})["y"]
         assert result.tolist() == [[4, 8, 12]] * 2, result
@@ -112,8 +99,8 @@ def test_an_x86_package(tmp_path):
         run(
             """
             import numpy as np
-            import inlaid.runtime
-            model = inlaid.runtime.load(sys.argv[1])
+            import inlaid_runtime
+            model = inlaid_runtime.load(sys.argv[1])
             for rows in (2, 20000):
                 (result,) = model.run({"x": np.zeros((rows, 3), np.float32)}).values()
                 assert result.tolist() == [[1, 0, 3]] * rows, result

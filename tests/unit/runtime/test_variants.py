@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.package_files import redescribe, rewrite
 
-from inlaid.artifact.plan import Invoke, Plan
-from inlaid.artifact.variants import joined
-from inlaid.errors import PackageError, PluginError, Unsupported
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.package import read_package, write_package
+from inlaid_runtime.artifact.plan import Invoke, Plan
+from inlaid_runtime.artifact.variants import joined
+from inlaid_runtime.errors import PackageError, PluginError, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.package import read_package, write_package
 
 WEIGHTS = np.arange(100, dtype=np.float32)
 

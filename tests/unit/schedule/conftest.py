@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inlaid import arith
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
+from inlaid_runtime import arith
 
 Check = Callable[[ir.LoopProgram, ir.LoopProgram], None]
 

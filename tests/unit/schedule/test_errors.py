@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 
 def fails(schedule: Schedule, match: str, attempt: Callable[[], object], marked: bool = True) -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import check_registers, flatten_blocks, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.unroll import unroll_loops
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 
 def unrolled(program: ir.LoopProgram, name: str) -> ir.LoopProgram:

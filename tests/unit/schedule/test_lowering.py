@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.lowering.finish import finish
 from inlaid.tensor import interp, ir
 from inlaid.tensor.build import Builder
@@ -19,7 +17,9 @@ from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 Same = Callable[[ir.LoopProgram, ir.LoopProgram], None]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import dtype
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 
 def doubled() -> TensorIntrin:

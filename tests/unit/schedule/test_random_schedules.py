@@ -13,9 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var
-from inlaid.errors import ScheduleError
 from inlaid.tensor import interp, ir, primitives, te
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.lower import lower
@@ -28,6 +25,9 @@ from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_progra
 from inlaid.tensor.transform.paths import sites
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
+from inlaid_runtime.errors import ScheduleError
 
 Draw = Callable[[st.SearchStrategy], object]
 

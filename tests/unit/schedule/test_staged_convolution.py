@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inlaid.errors import VerifyError
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.analysis.stages import Stage, Staged
@@ -22,7 +21,8 @@ from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_progra
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.tokens import insert_tokens
 from inlaid.tensor.transform.vthread import lower_vthreads
-from inlaid.types import MemoryScope
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import MemoryScope
 
 GEMM = TensorIntrin(
     "gemm",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from inlaid.errors import ParseError, ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import AnnotationKey
 from inlaid.tensor.schedule import Schedule, parse_trace, replay
+from inlaid_runtime.errors import ParseError, ScheduleError
 
 LIMIT = AnnotationKey("limit", int)
 

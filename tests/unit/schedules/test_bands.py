@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.arith import size_hint
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -19,7 +18,8 @@ from inlaid.schedules.direct_conv import ConvTile, find_conv
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime.arith import size_hint
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 SMALL = Core(l2_bytes=1024)
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -20,7 +19,9 @@ from inlaid.schedules.depthwise import DepthwiseRule
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import interp, ir
 from inlaid.tensor.schedule import Schedule, replay
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 RULE = DepthwiseRule()
 

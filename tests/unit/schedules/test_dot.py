@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -22,7 +21,9 @@ from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
 from inlaid.tensor.transform.layouts import relayout
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import ROW_MAJOR, Layout, TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType, dtype
 
 PAIRS = (
     ("uint8", "int8", "int32", 4),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -18,7 +18,8 @@ from inlaid.schedules.flat_conv import FLAT_PIXELS, flat_axes
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
-from inlaid.types import ROW_MAJOR, Layout, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType
 
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
 BLOCKED = Layout(((1, 4),))

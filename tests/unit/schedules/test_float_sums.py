@@ -19,7 +19,7 @@ from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.window import WindowRule
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
-from inlaid.types import ROW_MAJOR, TensorType, dtype
+from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 
 CHANNELS = 8
 

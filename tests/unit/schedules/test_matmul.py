@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -21,7 +20,9 @@ from inlaid.schedules.register_tile import PANEL_SHARE, Tile, choose_tile, cycle
 from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 CORE = Core()
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)

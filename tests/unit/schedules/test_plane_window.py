@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith, ops
-from inlaid.arith import SizeVar
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -17,7 +16,9 @@ from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.shape import find_anchor
 from inlaid.tensor import interp, ir
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 SHAPES = ((2, 3, 7, 11), (1, 1, 5, 24), (1, 2, 9, 9))
 WINDOWS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -20,7 +20,8 @@ from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
-from inlaid.types import ROW_MAJOR, Layout, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType
 
 CAPABILITIES = Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16)
 BLOCKED = Layout(((1, 4),))

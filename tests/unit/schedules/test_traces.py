@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.errors import ParseError, ScheduleError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -21,7 +20,8 @@ from inlaid.schedules.trace import offers_of, parse_kernel_trace, replay_kernel,
 from inlaid.tensor import interp
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.tensor.text import show
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime.errors import ParseError, ScheduleError
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 DOT = TensorIntrin("dot", dot_product("uint8", "int8", "int32", 4, 4))
 CONTEXT = KernelContext(Capabilities(dtypes=("float32",), vector_bits=128, vector_registers=16), 2, (DOT,))

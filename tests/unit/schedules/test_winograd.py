@@ -10,8 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar
-from inlaid.errors import TypeInferenceError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -22,7 +20,9 @@ from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.winograd import WinogradRule, plan_winograd
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
-from inlaid.types import ROW_MAJOR, TensorType, dtype
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 
 NARROW = Capabilities(("float32",), vector_bits=128, vector_registers=16)
 WIDE = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)

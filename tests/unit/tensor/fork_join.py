@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.types import MemoryScope
 
 SHARED = MemoryScope("shared", "block", capacity=49152, alignment=16)
 LOCAL = MemoryScope("local", "thread", capacity=1024)

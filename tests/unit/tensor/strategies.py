@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import ir, te
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import ScheduleError, VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP, check_scopes, places
@@ -18,6 +17,7 @@ from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime.errors import ScheduleError, VerifyError
 
 from .fork_join import NAMED, SCOPES, SHARED, barriers_of, inputs_of, programs, races, without
 

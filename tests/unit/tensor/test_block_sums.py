@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import Dim, SizeVar, Var
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.transform import block_sums as module
 from inlaid.tensor.transform.block_sums import BLOCK, block_sums
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, guarded, simplify_program
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, SizeVar, Var
+from inlaid_runtime.types import dtype
 
 FLOAT32, FLOAT64 = dtype("float32"), dtype("float64")
 

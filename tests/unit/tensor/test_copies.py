@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.transform.copies import copy_dimensions, copy_program
 from inlaid.tensor.transform.layouts import relayout
-from inlaid.types import ROW_MAJOR, Layout, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
 
 LAYOUTS = (ROW_MAJOR, Layout(((1, 4),)), Layout(((1, 8),)), Layout(((1, 16),)))
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 20, 33])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor.analysis.digits import determined
+from inlaid_runtime import arith
 
 OUTER, INNER, OTHER = arith.Var("o"), arith.Var("i"), arith.Var("k")
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var
 from inlaid.tensor import interp, ir
 from inlaid.tensor.transform.divisions import hoist_divisions
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
 
 HEIGHT, WIDTH = SizeVar("h", 1), SizeVar("w", 3)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.arith import SizeVar
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.transform.flatten_nests import MOST_LOOPS, flatten_nests
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import dtype
 
 
 def transposed(count: int) -> ir.LoopProgram:

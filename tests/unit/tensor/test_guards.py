@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var
 from inlaid.lowering.finish import without_prefetches
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.guards import RUN, free_registers, nest_guards
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
 
 N = SizeVar("n", 0)
 ROWS, COLUMNS = 10, 6

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph.ir import Expr, constant, var
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -17,7 +17,8 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType, dtype
 
 HEIGHT, WIDTH, CHANNELS = 5, 4, 3
 

@@ -11,14 +11,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph.ir import Expr, constant, var
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.tensor import interp, ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
-from inlaid.types import TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType, dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.errors import InputError, KernelFault
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.interp import evaluate_vector, run, values
 from inlaid.tensor.lower import lower
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InputError, KernelFault
+from inlaid_runtime.types import dtype
 
 Array = np.ndarray[Any, Any]
 INTEGERS = ["int2", "int4", "int8", "int16", "int32", "int64", "uint2", "uint4", "uint8", "uint16", "uint32", "uint64"]

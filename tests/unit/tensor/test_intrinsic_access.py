@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid.errors import ScheduleError, VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import accesses
 from inlaid.tensor.analysis.footprint import reads, semantic_access, touched, whole, writes
@@ -17,6 +16,7 @@ from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.unread import remove_unread_buffers
+from inlaid_runtime.errors import ScheduleError, VerifyError
 
 HINT, READ, WRITE, UPDATE = ir.Access.HINT, ir.Access.READ, ir.Access.WRITE, ir.Access.UPDATE
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.launches import Launches, split_launches
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import MemoryScope
 
 from .fork_join import NAMED, SCOPES, inputs_of
 

@@ -18,7 +18,7 @@ from inlaid.tensor.transform.legalise import (
     legalise,
     round_to_odd,
 )
-from inlaid.types import DTYPES, dtype
+from inlaid_runtime.types import DTYPES, dtype
 
 NATIVE = frozenset({"float32", "float64", "bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64))})
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 6.0, 7.0, 448.0, 464.0, 480.0, 57344.0, 61440.0, 65504.0, 65519.0, 65520.0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.errors import InputError, KernelFault
 from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
 from inlaid.tensor.lower import lower
+from inlaid_runtime import arith
+from inlaid_runtime.errors import InputError, KernelFault
 
 RNG = np.random.default_rng(7)
 

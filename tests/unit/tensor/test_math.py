@@ -13,7 +13,7 @@ from inlaid.tensor import ir, te
 from inlaid.tensor.interp import evaluate_vector, run, values
 from inlaid.tensor.lower import lower
 from inlaid.tensor.math import expand, expand_program
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 Array = np.ndarray[Any, Any]
 WIDE = np.finfo(np.longdouble).nmant > 60

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import check_scopes, places
 from inlaid.tensor.parse import parse
-from inlaid.types import MemoryScope, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import MemoryScope, dtype
 
 SHARED = MemoryScope("shared", "block", capacity=49152, alignment=128)
 LOCAL = MemoryScope("local", "thread", capacity=1024)

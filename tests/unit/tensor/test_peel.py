@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith
 from inlaid.tensor import interp, ir
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 from inlaid.tensor.transform.peel import REMAINDERS, peel_loops
 from inlaid.tensor.transform.unroll import unroll_loops
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 ROWS, COLUMNS, SIZE = 4, 3, 10
 

@@ -14,7 +14,7 @@ from inlaid.tensor.lower import lower
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.legalise import legalise
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 from .strategies import NARROW, NATIVE, Array, Example, computes, inputs_of, programs
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import places
 from inlaid.tensor.analysis.races import Races, check_races
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 from .fork_join import NAMED, SCOPES, SHARED, barriers_of, inputs_of, programs, races, without
 

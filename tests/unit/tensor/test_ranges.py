@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 OPERATIONS = ("add", "sub", "mul", "min", "max", "div", "mod", "shl", "shr", "and", "or", "xor")
 

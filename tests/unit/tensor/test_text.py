@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inlaid import arith
-from inlaid.errors import ParseError, VerifyError
 from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.keys import structural_key, structurally_equal
 from inlaid.tensor.analysis.verify import verify
@@ -17,7 +15,9 @@ from inlaid.tensor.interp import run
 from inlaid.tensor.lower import lower
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show, show_expr, show_stmt
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ParseError, VerifyError
+from inlaid_runtime.types import dtype
 
 
 def matmul() -> ir.LoopProgram:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from inlaid.errors import VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.stages import Stage
 from inlaid.tensor.analysis.tokens import check_tokens
@@ -23,7 +22,8 @@ from inlaid.tensor.text import show
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.tokens import insert_tokens
 from inlaid.tensor.transform.vthread import lower_vthreads
-from inlaid.types import MemoryScope
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import MemoryScope
 
 STAGES = (Stage("load", ("inp", "wgt")), Stage("compute", ("acc",)), Stage("store", ("",)))
 SEEDS = range(6)

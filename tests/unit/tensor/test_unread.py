@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith
 from inlaid.codegen.c_kernel import print_kernel
-from inlaid.errors import KernelFault
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.ranges import narrow
 from inlaid.tensor.build import Builder
 from inlaid.tensor.transform.unread import remove_unread_buffers
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import dtype
 
 
 def summing(index: bool = False) -> ir.LoopProgram:

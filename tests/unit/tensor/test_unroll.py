@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import simplify_program, truth
 from inlaid.tensor.transform.unroll import unroll_loops
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 ROW, COLUMN, OUTER = arith.Var("row"), arith.Var("column"), arith.Var("outer")
 FLOAT = dtype("float32")

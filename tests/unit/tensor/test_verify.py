@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from inlaid import arith
-from inlaid.errors import VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.parse import parse
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import dtype
 
 X, Y = ir.Buffer("x", (4,), dtype("float32")), ir.Buffer("y", (4,), dtype("float32"))
 P, J = arith.Var("i"), arith.Var("j")

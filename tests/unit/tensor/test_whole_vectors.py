@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid import arith
 from inlaid.tensor.interp import run
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.whole_vectors import whole_vectors
+from inlaid_runtime import arith
 
 TEXT = """
 program f(x: float32[n], a: int64[]) -> (y: float32[n]):

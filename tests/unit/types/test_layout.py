@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.types.layout import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types.layout import ROW_MAJOR, Layout
 
 PROPERTY = settings(deadline=None, max_examples=60)
 

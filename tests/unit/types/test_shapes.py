@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.arith import SizeVar, evaluate, walk
-from inlaid.arith.expr import wrap
 from inlaid.graph.ir import constant, var
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar, evaluate, walk
+from inlaid_runtime.arith.expr import wrap
+from inlaid_runtime.types import TensorType
 
 N, M = SizeVar("n"), SizeVar("m")
 

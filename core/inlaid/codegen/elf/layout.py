@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from inlaid.artifact.image import MAX_BYTES, Image
-from inlaid.errors import CompileError
+from inlaid_runtime.artifact.image import MAX_BYTES, Image
+from inlaid_runtime.errors import CompileError
 
 Bytes = bytes | bytearray | memoryview
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from inlaid.artifact.image import EXECUTABLE, MAX_BYTES, READABLE, WRITABLE, Image, Machine
 from inlaid.codegen.elf.layout import Bytes, Embedded, Part, Piece, embed, place
 from inlaid.codegen.elf.read import EXECINSTR, INIT_ARRAY, LOCAL, NOBITS, WEAK, WRITE, Fixup, Object, Section, read_object
 from inlaid.codegen.elf.write import Tables, chunks, section_names
-from inlaid.errors import CompileError
-from inlaid.records import dataclass
+from inlaid_runtime.artifact.image import EXECUTABLE, MAX_BYTES, READABLE, WRITABLE, Image, Machine
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.records import dataclass
 
 _PATCHED = (".data", ".init_array")
 """Sections that the dynamic linker may patch."""

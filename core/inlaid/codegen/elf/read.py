@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from inlaid.artifact.image import HEADER, IDENT, RELA, SYMBOL
-from inlaid.records import dataclass, field
+from inlaid_runtime.artifact.image import HEADER, IDENT, RELA, SYMBOL
+from inlaid_runtime.records import dataclass, field
 
 RELOCATABLE = 1
 PROGBITS, SYMTAB, STRTAB, RELA_TABLE, NOBITS, REL, INIT_ARRAY, FINI_ARRAY, PREINIT_ARRAY = 1, 2, 3, 4, 8, 9, 14, 15, 16

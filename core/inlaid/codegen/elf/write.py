@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from inlaid.artifact import image as elf
 from inlaid.codegen.elf.layout import Bytes, Part, Piece
 from inlaid.codegen.elf.read import ALLOC, EXECINSTR, INIT_ARRAY, NOBITS, PROGBITS, RELA_TABLE, SECTION, STRTAB, WRITE
+from inlaid_runtime.artifact import image as elf
 
 _HASH, _DYNAMIC, _DYNSYM = 5, 6, 11
 """Values of `sh_type`."""

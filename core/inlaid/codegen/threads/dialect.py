@@ -7,7 +7,7 @@ from typing import Protocol
 
 from inlaid.codegen.c_statements import Emitter
 from inlaid.tensor import ir
-from inlaid.types import DType
+from inlaid_runtime.types import DType
 
 
 class ThreadDialect(Protocol):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from inlaid import arith
 from inlaid.codegen.threads.indices import flat_index
-from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Uses
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.races import variable_bounds
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import dtype
 
 SHUFFLE = "shuffle"
 """Name of the shuffle call in printed kernels. Arguments: a value, the number of a thread along `LANES`, the extent of `LANES`."""

@@ -7,7 +7,7 @@ import numpy as np
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, bitcast, cast, const, select
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import DType, dtype
+from inlaid_runtime.types import DType, dtype
 
 FLOAT64_CALL = "float64"
 """Prefix of the calls' names in kernels; a dot and the name of a function in `float64_functions` follow."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
+from inlaid_runtime import arith
 
 _LIMIT = 1 << 31
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from inlaid import arith
 from inlaid.codegen import c_values
 from inlaid.codegen.c import c_type, spread
 from inlaid.codegen.c_expressions import WIDTH
@@ -24,8 +23,6 @@ from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
 from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
-from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.launches import Descriptor, LaunchPlan
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
@@ -33,6 +30,9 @@ from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.flatten_nests import flatten_nests
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
 from inlaid.tensor.transform.legalise import legalise
+from inlaid_runtime import arith
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.launches import Descriptor, LaunchPlan
 
 _WORD_BYTES = 4
 

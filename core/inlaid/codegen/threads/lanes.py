@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 
 def cut_lanes(program: ir.LoopProgram, lanes: tuple[int, ...]) -> ir.LoopProgram:

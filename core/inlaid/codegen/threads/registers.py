@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inlaid import arith
 from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 MOST_NAMES = 1024
 """Maximum elements of a buffer outside scope `register` that is replaced by variables."""

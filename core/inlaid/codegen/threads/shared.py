@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from inlaid import arith
 from inlaid.codegen.c import c_type
 from inlaid.codegen.threads.dialect import ThreadDialect
-from inlaid.errors import Unsupported
-from inlaid.names import unique
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.names import unique
 
 _WORD = 8
 """Alignment of the arena: bytes of the largest element."""

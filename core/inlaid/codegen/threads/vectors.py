@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from inlaid.codegen import c_values
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.codegen.threads.dialect import ThreadDialect
-from inlaid.runtime.launches import BUFFER_ALIGNMENT
-from inlaid.types import DType, dtype
+from inlaid_runtime.execution.launches import BUFFER_ALIGNMENT
+from inlaid_runtime.types import DType, dtype
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}

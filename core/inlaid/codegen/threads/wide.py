@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from inlaid import arith
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.codegen.threads.exchange import SHUFFLE
@@ -13,9 +12,10 @@ from inlaid.codegen.threads.float64_calls import FLOAT64_CALL
 from inlaid.codegen.threads.narrow_floats import DECODE, ENCODE
 from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
-from inlaid.errors import Unsupported
 from inlaid.tensor import ir
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import DType, dtype
 
 _BOOL = dtype("bool")
 _FUSED = {

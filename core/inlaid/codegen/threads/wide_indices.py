@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from inlaid import arith
 from inlaid.codegen.c_statements import Statements
 from inlaid.codegen.c_values import Text
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.vectors import Vectors, Wide
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 _BOOL = dtype("bool")
 

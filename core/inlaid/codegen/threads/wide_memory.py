@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-from inlaid import arith
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_expressions import is_name
 from inlaid.codegen.c_values import ATOM, Text
@@ -17,7 +16,8 @@ from inlaid.codegen.threads.registers import Names
 from inlaid.codegen.threads.wide_indices import WideIndices
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 _BOOL = dtype("bool")
 _MOST_RISKS = 16

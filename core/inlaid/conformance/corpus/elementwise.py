@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus.example import ALL_FLOATS, COMMON, FLOATS, INTEGERS, NUMBERS, Choices, Entry, Example
-from inlaid.types import DTYPES
+from inlaid_runtime.types import DTYPES
 
 _OF_FLOATS = (
     *("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),

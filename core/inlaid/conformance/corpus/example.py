@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from inlaid.arith import SizeVar
 from inlaid.conformance.values import MIXES, Array, Mix, factors, random_array
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins import Tiles
-from inlaid.types import TensorType, Type, dtype, from_numpy
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import TensorType, Type, dtype, from_numpy
 
 T = TypeVar("T")
 

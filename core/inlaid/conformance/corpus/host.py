@@ -8,7 +8,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus.example import Choices, Entry, Example
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 _WORDS = np.array(["one", "Two", "3", ""], object)
 _TEXT = TensorType((4,), "string")

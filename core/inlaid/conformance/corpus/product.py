@@ -10,7 +10,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus.example import DEEP, FLOATS, Choices, Entry, Example, Unfit
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 _MULTIPLIED = (*FLOATS, "int8", "uint8", "int32")
 _WINDOWS = (

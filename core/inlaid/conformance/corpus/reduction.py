@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.conformance.corpus.example import FLOATS, INTEGERS, MOVED, Choices, Entry, Example
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 _NUMBERS = (*FLOATS, "int32", "int8", "uint8", "int64")
 _BY_EXTREMES = (*FLOATS, "float8e4m3fn", *INTEGERS, "bool")

@@ -10,10 +10,10 @@ from inlaid.conformance.nets import NETS
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver import FALLBACK, candidates_for
 from inlaid.driver.prepare import prepare
-from inlaid.errors import PluginError
 from inlaid.graph import ir
 from inlaid.partitioning.annotate import annotate
 from inlaid.plugins import Reject
+from inlaid_runtime.errors import PluginError
 
 
 def loads_rules(tested: TargetUnderTest) -> None:

@@ -25,7 +25,7 @@ from inlaid.graph.transform import substitute
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Reject
-from inlaid.types import TensorType, Type
+from inlaid_runtime.types import TensorType, Type
 
 LENGTH = 5
 """Greatest number of composites in a chain. With three or more, two values can be live at once."""

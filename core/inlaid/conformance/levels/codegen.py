@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from inlaid.artifact import Artifact, TensorSpec
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.corpus import CORPUS, Choices
 from inlaid.conformance.graphs import grown
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.errors import InlaidError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.borders import stored_function
 from inlaid.plugins import Level, Region, Reject
-from inlaid.types import TensorType, TupleType, Type
+from inlaid_runtime.artifact import Artifact, TensorSpec
+from inlaid_runtime.errors import InlaidError, Unsupported
+from inlaid_runtime.types import TensorType, TupleType, Type
 
 GRAPHS = 8
 """Number of random graphs that are partitioned and compiled."""
@@ -79,7 +79,7 @@ def gives_the_same_again(tested: TargetUnderTest) -> None:
 
 def gives_the_same_elsewhere(tested: TargetUnderTest) -> None:
     """Check that another process, with another hash seed, gives equal bytes."""
-    found = fresh.ask("compile", tested.registry.modules(), {"PYTHONHASHSEED": "7"}, target=tested.text, cut_off=False)
+    found = fresh.ask("compile", tested.registry.all_modules(), {"PYTHONHASHSEED": "7"}, target=tested.text, cut_off=False)
     _compare(tested, found, "in another process")
 
 
@@ -87,7 +87,7 @@ def needs_no_device(tested: TargetUnderTest) -> None:
     """Check that compiling does not use the run side. It must work in a process in which `inlaid_runtime` and `inlaid_probe` raise,
     and the usual environment variables hide devices."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "ONEAPI_DEVICE_SELECTOR": "none:*"}
-    fresh.ask("compile", tested.registry.modules(), hidden, target=tested.text, cut_off=True)
+    fresh.ask("compile", tested.registry.all_modules(), hidden, target=tested.text, cut_off=True)
 
 
 def _compare(tested: TargetUnderTest, others: Mapping[str, str], when: str) -> None:

@@ -32,8 +32,8 @@ from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.partitioning.requantise import unlike
 from inlaid.plugins import OpRule, Reject
-from inlaid.plugins.blame import blame
-from inlaid.types import DTYPES, TensorType
+from inlaid_runtime.plugins.blame import blame
+from inlaid_runtime.types import DTYPES, TensorType
 
 ATTEMPTS = 60
 """Number of examples generated in search of accepted ones; a third if the target declares none of their requantisations."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.conformance import samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.samples import Array
 from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.errors import OutOfMemory
 from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, DeviceTensor
-from inlaid.runtime.device_memory import DeviceArray
+from inlaid_runtime import arith
+from inlaid_runtime.errors import OutOfMemory
+from inlaid_runtime.execution.device_memory import DeviceArray
 
 POISON = 0xA5
 GUARD = 4096

@@ -21,12 +21,12 @@ from inlaid.conformance.patterned import drawn
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import hold, of_operator
 from inlaid.conformance.values import MIXES
-from inlaid.errors import InlaidError
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import Reject
+from inlaid_runtime.errors import InlaidError
 
 PINNED = 4
 """Number of fixed examples per operator and element type: three of one shape, which share a kernel, with ordinary, special and

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Expr
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, Skipped
 from inlaid.conformance.inside import plain
@@ -21,9 +19,11 @@ from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.build import ALONE
 from inlaid.driver.export import export_library
-from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.package import read_package, write_package
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr
+from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.package import read_package, write_package
 
 TRIED = 3
 """Number of operators, and of models, that are packaged."""
@@ -84,7 +84,7 @@ def _run_kernels_elsewhere(tested: TargetUnderTest, every: Sequence[Sample]) -> 
                 requests.append((stem, int(arith.evaluate(artifact.workspace.get("", 0), {}))))
         if not requests:
             return
-        fresh.ask("kernels", tested.registry.modules(), target=tested.text, symbol=ALONE, kernels=requests)
+        fresh.ask("kernels", tested.registry.all_modules(), target=tested.text, symbol=ALONE, kernels=requests)
         for stem, form in stored.items():
             with np.load(f"{stem}.out.npz") as results:
                 form.check([array.view(tensor.dtype) for array, tensor in zip(results.values(), form.outputs, strict=True)])
@@ -101,7 +101,7 @@ def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) ->
             executable.save(f"{stem}.inlaid")
             np.savez(f"{stem}.in.npz", **{name: plain(value) for name, value in run.inputs.items()})
             wanted[stem] = executable.run(run.inputs)
-        fresh.ask("packages", tested.registry.modules(), stems=list(stems), alone=alone)
+        fresh.ask("packages", tested.registry.all_modules(), stems=list(stems), alone=alone)
         for stem, run in stems.items():
             _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
 

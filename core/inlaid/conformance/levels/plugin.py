@@ -6,7 +6,7 @@ import ast
 import importlib
 import math
 import sys
-from importlib.metadata import EntryPoint
+from collections.abc import Sequence
 from pathlib import Path
 
 from inlaid.conformance import fresh, other_plugin
@@ -15,13 +15,14 @@ from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, DeviceStatus, Phase
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.types import DTYPES
+from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
+from inlaid_runtime.types import DTYPES
 
 MOST_STEPS = 16
 """The greatest integer tolerance that still makes 8-bit comparisons meaningful."""
 
-VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "records", "settings")
-"""Packages of Inlaid that a plugin's module may import."""
+VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "cores", "records", "settings")
+"""Packages of the compiler and of the runtime that a plugin's modules may import."""
 
 
 def loads(tested: TargetUnderTest) -> None:
@@ -31,20 +32,29 @@ def loads(tested: TargetUnderTest) -> None:
 
 
 def loads_lazily(tested: TargetUnderTest) -> None:
-    """Check that the module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin."""
-    module = tested.registry.module(tested.plugin)
-    brought = fresh.ask("imports", tested.registry.modules(), module=module)
-    wrong = [name for name in brought if not _light(name, module)]
-    if wrong:
-        tops = list(dict.fromkeys(_group(name) for name in wrong))
-        raise Failed(f"{module} imports {', '.join(tops[:5])} at load time: import them inside the hooks that need them")
+    """Check that the compile module and the run module, with their declarations of targets, import only the standard library, the
+    plugin, and the contract: `inlaid.plugins` and `inlaid_runtime.plugins`, of which the run module imports the second alone."""
+    for module, packages in _modules(tested).items():
+        brought = fresh.ask("imports", tested.registry.all_modules(), module=module)
+        own = [other.partition(".")[0] for other in _modules(tested) if not _within(other, "inlaid")]
+        wrong = [name for name in brought if not _light(name, module, packages, own)]
+        if wrong:
+            tops = list(dict.fromkeys(_group(name) for name in wrong))
+            raise Failed(f"{module} imports {', '.join(tops[:5])} at load time: import them inside the hooks that need them")
 
 
-def _light(name: str, module: str) -> bool:
+def _modules(tested: TargetUnderTest) -> dict[str, Sequence[str]]:
+    """Return the compile module and the run module, each with the packages of Inlaid that it may import."""
+    runtimes, kind = tested.registry.runtimes, tested.target.kind
+    run = {runtimes.module(runtimes.owner(kind)): ("inlaid_runtime",)} if kind in runtimes.kinds() else {}
+    return {**run, tested.registry.module(tested.plugin): ("inlaid", "inlaid_runtime")}
+
+
+def _light(name: str, module: str, packages: Sequence[str], own: Sequence[str]) -> bool:
     top, _, rest = name.partition(".")
-    if top == "inlaid":
-        return rest.partition(".")[0] in ("", *VOCABULARY) or _within(name, module.rpartition(".")[0])
-    return _within(name, module.partition(".")[0]) or top in sys.stdlib_module_names
+    if top in packages and rest.partition(".")[0] in ("", *VOCABULARY):
+        return True
+    return top in own or top in sys.stdlib_module_names or _within(name, module.rpartition(".")[0])
 
 
 def _within(name: str, package: str) -> bool:
@@ -52,26 +62,28 @@ def _within(name: str, package: str) -> bool:
 
 
 def _group(name: str) -> str:
-    return ".".join(name.split(".")[:2]) if name.startswith("inlaid.") else name.partition(".")[0]
+    return ".".join(name.split(".")[:2]) if name.startswith(("inlaid.", "inlaid_runtime.")) else name.partition(".")[0]
 
 
 def states_its_version(tested: TargetUnderTest) -> None:
     """Check that `PLUGIN_API_VERSION` is a literal. An imported constant would declare compatibility with every version."""
-    module = importlib.import_module(tested.registry.module(tested.plugin))
-    source = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-    for statement in source.body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        if any(isinstance(target, ast.Name) and target.id == "PLUGIN_API_VERSION" for target in targets):
-            assert isinstance(statement, ast.Assign)
-            if isinstance(statement.value, ast.Constant):
-                return
-    raise Failed(f"{module.__name__} must define PLUGIN_API_VERSION = 2 as a literal")
+    for name in _modules(tested):
+        module = importlib.import_module(name)
+        source = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+        values = [
+            statement.value
+            for statement in source.body
+            if isinstance(statement, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == "PLUGIN_API_VERSION" for target in statement.targets)
+        ]
+        if not any(isinstance(value, ast.Constant) for value in values):
+            raise Failed(f"{name} must define PLUGIN_API_VERSION = {PLUGIN_API_VERSION} as a literal")
 
 
 def leaves_others_alone(tested: TargetUnderTest) -> None:
     """Check that the plugin has no rules, passes or schedules for the target of another plugin."""
-    own = EntryPoint(tested.plugin, tested.registry.module(tested.plugin), GROUP)
-    registry = PluginRegistry.discover([own, EntryPoint(other_plugin.KIND, other_plugin.__name__, GROUP)])
+    modules = {tested.plugin: tested.registry.module(tested.plugin), other_plugin.KIND: other_plugin.__name__}
+    registry = PluginRegistry.of_modules({GROUP: modules})
     foreign = registry.target(other_plugin.KIND)
     answers = {
         "inlaid_op_rules": registry.op_rules(foreign),
@@ -111,7 +123,8 @@ def _check_capabilities(found: Capabilities) -> None:
 
 def probes(tested: TargetUnderTest) -> None:
     """Check that `inlaid_probe` does not raise, and gives a reason if the device is not available."""
-    status = tested.registry.ask(tested.plugin, "inlaid_probe", target=tested.target)
+    runtimes = tested.registry.runtimes
+    status = runtimes.ask(runtimes.owner(tested.target.kind), "inlaid_probe", target=tested.target)
     if status is not None and not isinstance(status, DeviceStatus):
         raise Failed(f"inlaid_probe must return a DeviceStatus, got {type(status).__name__}")
     if status is not None and not status.available and not status.detail:

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.nets import NETS
@@ -23,11 +21,13 @@ from inlaid.conformance.samples import Array, Run, Sample
 from inlaid.conformance.stored_form import StoredForm
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
-from inlaid.errors import InlaidError, InputError, KernelFault, PluginError
 from inlaid.graph.interp import evaluate
 from inlaid.plugins import Kernel, RuntimeModule
-from inlaid.runtime.arrays import address, aligned_empty
-from inlaid.runtime.executable import Executable
+from inlaid_runtime import arith
+from inlaid_runtime.artifact import ALIGNMENT, Artifact
+from inlaid_runtime.errors import InlaidError, InputError, KernelFault, PluginError
+from inlaid_runtime.execution.arrays import address, aligned_empty
+from inlaid_runtime.execution.executable import Executable
 
 GUARD = 4096
 """Number of guard bytes on either side of a buffer, which must stay unchanged."""
@@ -82,7 +82,7 @@ def refuses_other_devices(tested: TargetUnderTest) -> None:
     except PluginError as error:
         cause = error.__cause__
         if cause is not None and not isinstance(cause, InlaidError):
-            raise Failed(f"device {MISSING_DEVICE} must raise an error of inlaid.errors, got {cause!r}") from error
+            raise Failed(f"device {MISSING_DEVICE} must raise an error of inlaid_runtime.errors, got {cause!r}") from error
     except InlaidError:
         pass
 
@@ -364,7 +364,7 @@ def _threads() -> int:
 def keeps_no_memory(tested: TargetUnderTest) -> None:
     """Check that the memory of a process that repeatedly loads, runs and drops the same models does not grow."""
     samples.runs(tested)
-    grown = fresh.ask("resident", tested.registry.modules(), target=tested.text)
+    grown = fresh.ask("resident", tested.registry.all_modules(), target=tested.text)
     if grown is None:
         raise Skipped("this system does not report the memory of a process")
     for what, grew in grown.items():

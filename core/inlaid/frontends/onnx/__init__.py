@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inlaid.errors import ModelImportError
 from inlaid.graph.ir import Module
 from inlaid.plugins import ModelSource
+from inlaid_runtime.errors import ModelImportError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inlaid.errors import ModelImportError
-from inlaid.records import dataclass
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.records import dataclass
 
 if TYPE_CHECKING:
     import onnx

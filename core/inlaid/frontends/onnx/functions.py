@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlaid.frontends.onnx import proto
 from inlaid.frontends.onnx.node import Node
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 if TYPE_CHECKING:
     import onnx

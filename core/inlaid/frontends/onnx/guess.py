@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx.refusals import InvalidNode, NeedsStatic
+from inlaid_runtime.errors import ModelImportError
 
 T = TypeVar("T")
 

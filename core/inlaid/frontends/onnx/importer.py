@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inlaid.arith import Constraint, Dim, SizeVar
-from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.bind import Binder
 from inlaid.frontends.dims import identifier, own_name
 from inlaid.frontends.finish import Finisher
@@ -31,8 +29,10 @@ from inlaid.frontends.onnx.unsupported import missing_operators, refusal
 from inlaid.frontends.relations import Constraints, Relations
 from inlaid.frontends.values import Sources, Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
-from inlaid.records import dataclass, field
-from inlaid.types import TensorType, Type
+from inlaid_runtime.arith import Constraint, Dim, SizeVar
+from inlaid_runtime.errors import InlaidError, ModelImportError
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import TensorType, Type
 
 if TYPE_CHECKING:
     import onnx

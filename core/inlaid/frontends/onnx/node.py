@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Constraint, Dim
-from inlaid.errors import ModelImportError, Remedy
 from inlaid.frontends.bind import Binder, integer
 from inlaid.frontends.onnx.guess import Guesses
 from inlaid.frontends.onnx.refusals import InvalidNode as InvalidNode
@@ -18,8 +16,10 @@ from inlaid.frontends.onnx.refusals import NeedsStatic as NeedsStatic
 from inlaid.frontends.relations import stating
 from inlaid.frontends.values import Sources
 from inlaid.graph.ir import Expr, Function, Span, Tuple
-from inlaid.records import dataclass
-from inlaid.types import DType, TensorType, Type
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.errors import ModelImportError, Remedy
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, TensorType, Type
 
 if TYPE_CHECKING:
     import onnx

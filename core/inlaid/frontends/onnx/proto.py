@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inlaid.arith import Dim
-from inlaid.copying import copied
-from inlaid.errors import ModelImportError
 from inlaid.frontends.onnx.external import ExternalData
 from inlaid.frontends.onnx.weights import without_weights
 from inlaid.ops.container import NOTHING
-from inlaid.types import DType, OptionalType, SequenceType, TensorType, Type, dtype
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.copying import copied
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.types import DType, OptionalType, SequenceType, TensorType, Type, dtype
 
 if TYPE_CHECKING:
     import mmap

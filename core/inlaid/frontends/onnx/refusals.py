@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inlaid.errors import ModelImportError, Remedy, dims_setting
 from inlaid.frontends.values import Sources
+from inlaid_runtime.errors import ModelImportError, Remedy, dims_setting
 
 
 class NeedsStatic(ModelImportError):

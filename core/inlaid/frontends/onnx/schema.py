@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from inlaid.errors import suggestion
 from inlaid.frontends.onnx.node import Node
 from inlaid.ops.container import NOTHING
-from inlaid.records import dataclass, field
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime.errors import suggestion
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 if TYPE_CHECKING:
     import onnx

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from inlaid.errors import ModelImportError, suggestion
 from inlaid.frontends.onnx.expansion import Key, standard_domain, subgraphs
 from inlaid.frontends.onnx.node import Converter, Node
+from inlaid_runtime.errors import ModelImportError, suggestion
 
 if TYPE_CHECKING:
     import onnx

@@ -8,13 +8,14 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.tflite.node import Node, tensor_type
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import slice_axis
 from inlaid.ops.fixed_point import scaled
 from inlaid.ops.shape import simple
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from inlaid.arith import Dim, SizeVar
-from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.dims import DimSpec, identifier
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
@@ -19,7 +17,9 @@ from inlaid.frontends.tflite.model import COMPLEX, Array, Graph, Operation, Tens
 from inlaid.frontends.tflite.node import Converter, Node, Typed, Updated
 from inlaid.frontends.values import Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
-from inlaid.types import TensorType, from_numpy
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import InlaidError, ModelImportError
+from inlaid_runtime.types import TensorType, from_numpy
 
 
 def import_model(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Module:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite.sparsity import Level, dense, element_count
-from inlaid.records import dataclass, replace
-from inlaid.types import DType, TensorType, Type, dtype
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import DType, TensorType, Type, dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -9,14 +9,14 @@ from typing import Any, Protocol, SupportsFloat
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Constraint, Dim
-from inlaid.errors import ModelImportError
 from inlaid.frontends.relations import Constraints, stating
 from inlaid.frontends.tflite.model import Quantisation, Tensor
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.fixed_point import scaled
-from inlaid.records import dataclass, field
-from inlaid.types import TensorType
+from inlaid_runtime.arith import Constraint, Dim
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.records import dataclass, field
+from inlaid_runtime.types import TensorType
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 """Fused activations by their number in the schema."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,7 @@ from inlaid import ops
 from inlaid.frontends.tflite.node import Node, half_away
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, constant, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Real = Callable[[Array], Array]

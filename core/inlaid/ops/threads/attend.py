@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.define import widen
 from inlaid.ops.threads.attend_blocks import TiledKernel, tiles_of
 from inlaid.ops.threads.grid import Grid, parallel_rows, truth
 from inlaid.ops.threads.scores import Attention, finite
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import DType
 
 MAX_WIDTH = 256
 """Maximum size of a value vector that one thread accumulates, without shared memory."""

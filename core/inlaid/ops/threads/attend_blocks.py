@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.define import widen, working_dtype
 from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, THREADS, THREADS_Y, Grid, truth
 from inlaid.ops.threads.scores import Attention, finite
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType
 
 EACH = 8
 """Number of output elements per thread."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.threads.grid import LONG, Grid, first_where
 from inlaid.ops.threads.scan import Scan, emit_scan
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.ordering import key_dtype, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.choose import PrefixCounts, prefix_sum
 from inlaid.ops.threads.grid import LONG, Grid, parallel_range, truth
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True)

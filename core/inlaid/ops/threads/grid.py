@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import DType, dtype
 
 BLOCKS, BLOCKS_Y = "blockIdx.x", "blockIdx.y"
 THREADS, THREADS_Y = "threadIdx.x", "threadIdx.y"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, LONG, ONE, THREADS, Grid, parallel_rows, truth
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, dtype
 
 EACH = 4
 """Number of elements of a shared tile per thread."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, THREADS, BlockScratch, BlockView, Grid, branch, parallel_range, truth
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType
 
 PIECES = 16
 """Maximum number of elements per thread of a row that one block scans; longer rows are split over blocks."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.define import broadcast_read, working_dtype
 from inlaid.ops.threads.grid import LONG
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType
 
 
 @dataclass(frozen=True)

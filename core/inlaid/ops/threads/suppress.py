@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.ops.define import widen
 from inlaid.ops.ordering import key_dtype, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.choose import prefix_sum
 from inlaid.ops.threads.grid import BLOCKS, LONG, THREADS, BlockScratch, Grid, first_where, parallel_range, truth
-from inlaid.records import dataclass
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 Corners = list[ir.Expr]
 

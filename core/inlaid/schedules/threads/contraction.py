@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.shape import Anchor, blocks_of, find_anchor, inline_all, last_of, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
 
 MANY = 16
 """Number of rows or columns of one image or matrix that fills a tile. Further row or column axes then become batch axes."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP
 from inlaid.tensor.schedule import Schedule
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
 
 SUBGROUPS = "threadIdx.y"
 STEP = 4

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlaid.errors import ScheduleError
 from inlaid.plugins.contract import Threads
 from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
@@ -30,7 +29,8 @@ from inlaid.schedules.threads.product_nest import (
 from inlaid.schedules.threads.tile_model import BUSY, Problem, lanes_of, problem_of
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling, runs_along
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import MemoryScope
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import MemoryScope
 
 FEW, SOME = 8, 4
 """Maximum rows of a skinny contraction, and of its version for a symbolic number of rows. Each thread computes all rows."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.plugins.contract import Threads
-from inlaid.records import replace
 from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import replace
+from inlaid_runtime.types import MemoryScope
 
 BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 SCOPE_OWNER = "block"

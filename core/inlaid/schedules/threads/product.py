@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.schedules.threads.contraction import Contraction, extent_of, is_window, prepared
 from inlaid.schedules.threads.dots import FEW, SOME, few_rows
@@ -36,7 +33,10 @@ from inlaid.schedules.threads.tile_model import Memory, Problem, problem_of, ran
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR, MemoryScope
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)
 """Legal split-K factors."""

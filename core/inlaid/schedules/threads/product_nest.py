@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import ONE, Const, Var
 from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent, present
 from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of
 from inlaid.schedules.threads.tiles import Side, Tiling, runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid_runtime import arith
+from inlaid_runtime.arith import ONE, Const, Var
 
 COLUMN_BLOCKS, ROW_BLOCKS, BATCHES = "blockIdx.x", "blockIdx.y", "blockIdx.z"
 COLUMN_THREADS, ROW_THREADS = "threadIdx.x", "threadIdx.y"

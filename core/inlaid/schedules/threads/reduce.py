@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY, without_empty
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, is_cheap, loop_extent, worth_inlining
@@ -19,7 +16,10 @@ from inlaid.tensor import ir
 from inlaid.tensor.primitives.place import block_path
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.paths import loops_around
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR
 
 UNROLLED = 32
 """Maximum iterations of a reduction, such as over a window, that is unrolled, so that addresses differ by constants."""

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
@@ -19,7 +16,10 @@ from inlaid.schedules.threads.elementwise import lanes_of
 from inlaid.schedules.threads.grid import BLOCKS, bind_flat, exchanging, expected, shared_scope, threads_of, within_shared
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR
 
 LEAST = 4
 """Minimum elements of a row per thread of a team. With fewer, combining the partial results costs more than it saves."""

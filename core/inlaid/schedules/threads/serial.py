@@ -8,7 +8,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.parallel_loops import parallel_loops
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime.types import ROW_MAJOR
 
 _SPREAD = (ir.ForKind.THREAD, ir.ForKind.PARALLEL)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inlaid import arith
 from inlaid.plugins.contract import Threads
 from inlaid.schedules.threads.contraction import Contraction, extent_of
 from inlaid.schedules.threads.tiles import Side, Tiling
+from inlaid_runtime import arith
 
 OWN = (8, 4, 2, 1)
 """Candidate numbers of rows or columns of a register tile."""

@@ -15,9 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inlaid import arith
-from inlaid.arith import ONE, ZERO, Const, Var
-from inlaid.names import unique
 from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, extent_of, find_contraction, has_single_index
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Transform
@@ -25,7 +22,10 @@ from inlaid.tensor.transform.lower_blocks import joined as in_order
 from inlaid.tensor.transform.lower_blocks import truth
 from inlaid.tensor.transform.paths import block_nest
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import ONE, ZERO, Const, Var
+from inlaid_runtime.names import unique
+from inlaid_runtime.types import DType
 
 
 @dataclass(frozen=True)

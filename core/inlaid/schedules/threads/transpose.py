@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import COLLAPSE
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, loop_extent, merge_chains
 from inlaid.schedules.threads.grid import BLOCKS, THREADS, expected, is_elementwise, shared_scope, threads_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR
 
 SIDES = (8, 16, 32)
 """Tile sides in elements: 32 of float32 are 128 bytes, one memory transaction."""

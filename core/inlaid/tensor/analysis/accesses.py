@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
-from inlaid import arith
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True)

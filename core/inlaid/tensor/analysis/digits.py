@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from inlaid import arith
+from inlaid_runtime import arith
 
 
 def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 Ranges = dict[arith.Expr, arith.Span]
 Box = tuple[tuple[arith.Expr, arith.Expr], ...]

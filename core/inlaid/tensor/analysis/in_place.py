@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import Access, PathStep, StmtPath, UnknownAccessError, accesses
+from inlaid_runtime import arith
 
 _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 

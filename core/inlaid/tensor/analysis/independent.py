@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 
 @dataclass(frozen=True, slots=True)

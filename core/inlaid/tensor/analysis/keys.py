@@ -6,9 +6,9 @@ import functools
 import hashlib
 from typing import Any
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.text import flattened
+from inlaid_runtime import arith
 
 
 @functools.lru_cache(maxsize=256)  # the semantics of intrinsics are compared again and again

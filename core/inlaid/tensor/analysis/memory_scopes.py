@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
-from inlaid.memory.planner import Lifetime, plan
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import buffers_of
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.memory.planner import Lifetime, plan
+from inlaid_runtime.types import MemoryScope
 
 SUBGROUP = "subgroup"
 """The scope of registers shared within a subgroup: each thread writes its part, and reads the parts of threads that differ from it

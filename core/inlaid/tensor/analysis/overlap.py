@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import all_determined
+from inlaid_runtime import arith
 
 Values = Mapping[arith.Expr, arith.Expr]
 _Array = np.ndarray[Any, Any]

@@ -11,14 +11,14 @@ from functools import cached_property, partial
 from math import prod
 from types import MappingProxyType
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.overlap import Access, Overlap, Overlaps, Values
 from inlaid.tensor.text import show, show_stmt
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 Offsets = Mapping[ir.Buffer, int]
 """Byte offsets of buffers in the memory of their scope, as returned by `memory_scopes.places`."""

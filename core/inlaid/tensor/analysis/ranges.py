@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.unread import remove_unread_buffers
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import DType, dtype
 
 Range = tuple[int, int]
 """The smallest and largest value of an integer, both inclusive."""

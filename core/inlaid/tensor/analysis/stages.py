@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from inlaid import arith
-from inlaid.errors import VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, buffers_of, touched
 from inlaid.tensor.analysis.memory_scopes import places
 from inlaid.tensor.text import show
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.errors import VerifyError
+from inlaid_runtime.types import MemoryScope
 
 Queue = tuple[int, int]
 """A token queue: the number of the stage that pushes tokens, and the number of the stage that pops them."""

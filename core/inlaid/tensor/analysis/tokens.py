@@ -6,11 +6,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box
 from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.types import MemoryScope
 
 LONGEST = 8
 """Maximum number of copies in a ring buffer that the check distinguishes if extents are symbolic."""

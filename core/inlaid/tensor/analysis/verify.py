@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from inlaid import arith
-from inlaid.errors import VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import semantic_access
 from inlaid.tensor.text import ACCESS_WORDS, show
+from inlaid_runtime import arith
+from inlaid_runtime.errors import VerifyError
 
 NONE: Mapping[str, object] = MappingProxyType({})
 _FLOAT_ONLY = ("sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf")

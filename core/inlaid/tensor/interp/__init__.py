@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.errors import InputError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.stages import Stage
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import values
 from inlaid.tensor.interp.stages import random_stage_order
 from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, known_shape, translate
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import KernelFault
 from inlaid.tensor.interp import values
-from inlaid.types import DType
+from inlaid_runtime.errors import KernelFault
+from inlaid_runtime.types import DType
 
 Array = np.ndarray[Any, Any]
 OUT_OF_BOUNDS, FAULT = 1, 2

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Task
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 
 def random_stage_order(

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.errors import InputError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.independent import Nest, independent_nest
 from inlaid.tensor.interp import values
 from inlaid.tensor.interp.checked import OUT_OF_BOUNDS, SUPPORT
 from inlaid.tensor.interp.thread_order import ThreadOrder
-from inlaid.types import DType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.types import DType
 
 Array = np.ndarray[Any, Any]
 Semantics = ir.LoopProgram | Callable[..., Any]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.tensor.powers import power
-from inlaid.types import DType
+from inlaid_runtime.types import DType
 
 Value = Any
 """A numpy array or scalar of a carrier dtype."""

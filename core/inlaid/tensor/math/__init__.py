@@ -24,7 +24,7 @@ from inlaid.tensor.math import pairs as p
 from inlaid.tensor.math import trigonometric as t
 from inlaid.tensor.math.floats import FLOAT32, FLOAT64, Format, scale
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 
 def _rsqrt(x: Expr, form: Format) -> Expr:

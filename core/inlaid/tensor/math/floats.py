@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, bitcast, const, fma, select
-from inlaid.types import DType, dtype
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, dtype
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from inlaid.tensor.math.floats import (
     where_tiny,
     xor_sign,
 )
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 
 _TWO_OVER_PI = 0.6366197466850281
 _HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)

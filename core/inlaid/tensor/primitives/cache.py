@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.place import block_of, failed, named_buffer, outer_block, writers, written_buffer
 from inlaid.tensor.primitives.regions import Spans, domain_of, produced_box, regenerated, touched_box
@@ -25,6 +23,8 @@ from inlaid.tensor.transform.paths import (
     with_body,
 )
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = "") -> tuple[ir.LoopProgram, str]:

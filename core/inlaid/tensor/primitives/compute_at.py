@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.place import block_of, check_not_overwritten, failed, loop_of, outer_block, outer_loop, writers
 from inlaid.tensor.primitives.regions import Spans, covers, domain_of, offset_of, produced_box, regenerated, touched_box
@@ -19,6 +17,8 @@ from inlaid.tensor.transform.paths import (
     sites,
     with_body,
 )
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:

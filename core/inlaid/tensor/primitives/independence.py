@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import inside
@@ -10,6 +9,7 @@ from inlaid.tensor.primitives.place import failed, loop_of
 from inlaid.tensor.primitives.regions import covers, produced_box, touched_box
 from inlaid.tensor.transform.lower_blocks import bound_iters
 from inlaid.tensor.transform.paths import Path, Ranges, Site, loop_ranges, loops_around, sites, spans_of
+from inlaid_runtime import arith
 
 
 def check_independent(program: ir.LoopProgram, path: Path) -> None:

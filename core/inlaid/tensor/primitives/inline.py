@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
 from inlaid.tensor.primitives.place import (
@@ -32,6 +31,7 @@ from inlaid.tensor.transform.paths import (
     with_body,
 )
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 
 def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:

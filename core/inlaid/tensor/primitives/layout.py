@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import writes
@@ -13,6 +11,8 @@ from inlaid.tensor.primitives.cache import nest_of
 from inlaid.tensor.primitives.place import block_path, check_not_tensorized, failed, named_buffer, writers
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 ALIGNMENTS = "storage_align"
 """Key of the program annotation that lists (buffer, axis, factor, offset); `tensor.transform.align` reads it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.place import failed, loop_of, loop_path
 from inlaid.tensor.transform.paths import Path, loop_ranges, loops_around, nest, rebound, rebuilt, sites, with_body
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.independence import check_independent
 from inlaid.tensor.primitives.place import failed, loop_of, loop_path
 from inlaid.tensor.transform.paths import Path, loops_around, rebuilt, with_body
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

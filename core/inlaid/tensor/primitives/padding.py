@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import nest_of
@@ -13,6 +11,8 @@ from inlaid.tensor.primitives.place import check_not_tensorized, failed, outer_b
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import nest, rebuilt, unique_name, with_body
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.primitives.place import check_not_tensorized, failed, loop_of, outer_block, outer_loop, written_buffer
@@ -26,7 +24,9 @@ from inlaid.tensor.transform.paths import (
     with_body,
 )
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import dtype
 
 PREFETCH = "prefetch"
 """An intrinsic on one element that prefetches its cache line. It has no effect on values."""

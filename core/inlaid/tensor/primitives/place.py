@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir, text
 from inlaid.tensor.transform.paths import Path, Site, find, sites
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 
 def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:

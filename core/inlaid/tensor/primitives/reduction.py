@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.place import block_of, failed, outer_block
@@ -21,6 +19,8 @@ from inlaid.tensor.transform.paths import (
     with_body,
 )
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple[ir.LoopProgram, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, inside
 from inlaid.tensor.transform.lower_blocks import conjuncts
 from inlaid.tensor.transform.paths import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 Spans = list[arith.Span]
 """The first and last index of each dimension."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import last_box, nest_of
@@ -14,6 +11,9 @@ from inlaid.tensor.primitives.regions import domain_of, regenerated
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.paths import add_alloc, fresh_iters, loop_ranges, loops_around, rebuilt, unique_name, with_body
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import dataclass
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
 """Binary operators with which rfactor can split a reduction."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.place import block_of, block_path, check_not_tensorized, failed, outer_block, writers, written_buffer
 from inlaid.tensor.primitives.regions import offset_of, produced_box
 from inlaid.tensor.transform.paths import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 
 def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.pipeline import PREFETCH
 from inlaid.tensor.primitives.place import failed, loop_of, outer_loop
 from inlaid.tensor.primitives.regions import touched_box
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import loop_ranges, loops_around, rebuilt, sites, unique_name, with_body
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
 
 LINE = 64
 """Size of a cache line in bytes."""

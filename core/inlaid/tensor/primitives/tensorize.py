@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, semantic_access, writes
 from inlaid.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
@@ -22,6 +19,9 @@ from inlaid.tensor.transform.paths import (
     with_body,
 )
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
+from inlaid_runtime.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import accesses_of
@@ -15,7 +14,8 @@ from inlaid.tensor.analysis.races import Offsets, Races, share_bytes, variable_b
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.lower_blocks import guarded, joined, mapped, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.types import MemoryScope
 
 _NO_OFFSETS: Offsets = MappingProxyType({})
 _REMEDY = "allocate it inside the loops over threads, or give it a dimension for each axis of threads"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import guarded, mapped, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 

@@ -11,14 +11,14 @@ import operator
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
-from inlaid import arith
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.tensor.transform.compact import shrunk
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import DType, dtype
 
 BLOCK = 4096
 """Numbers that one float32 accumulator adds."""

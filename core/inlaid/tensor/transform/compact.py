@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, Uses, accesses_of
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 
 def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from inlaid import arith
-from inlaid.arith import Dim
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
-from inlaid.types import DType, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import DType, Layout
 
 SQUARE = 16
 """Maximum side of a square, in elements: with 4-byte elements a side is a cache line, and 16 vectors are half of 32 registers."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 Division = arith.FloorDiv | arith.FloorMod
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 MOST_LOOPS = 8
 """Number of loops that a nest keeps. The quotients and remainders for the others are computed once per iteration of them all."""

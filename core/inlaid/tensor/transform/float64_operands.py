@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid.records import replace
 from inlaid.tensor import ir
-from inlaid.types import dtype
+from inlaid_runtime.records import replace
+from inlaid_runtime.types import dtype
 
 INTERMEDIATE_FLOAT64 = ("float64", "intermediate")
 """Annotation of a program without float64 operands, whose kernels compute nothing in float64."""

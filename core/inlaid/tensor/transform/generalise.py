@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid import arith
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import parameter_types, structural_key
 from inlaid.tensor.analysis.ranges import INT32
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass, replace
 
 _KEPT = ("div", "mod")
 """Operations whose constants stay in the program: division by a constant is strength-reduced to a multiplication."""

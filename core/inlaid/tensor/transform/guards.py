@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, mapped, truth
+from inlaid_runtime import arith
 
 RUN = 4
 """Maximum number of rows per specialised loop for a truncated tile: loops for 1, 2, 3 and 4 rows take ten rows of code."""

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid import arith
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError
 from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, plan_loop, window_of
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass, replace
 
 __all__ = ["Interleaved", "Member", "interleave"]
 

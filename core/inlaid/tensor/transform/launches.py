@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of, buffers_of, semantic_access, whole
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP, places
@@ -14,7 +13,8 @@ from inlaid.tensor.lower import free_sizes
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.lower_blocks import joined, mapped
-from inlaid.types import MemoryScope, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import MemoryScope, dtype
 
 _INT64 = dtype("int64")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.copies import copy_dimensions, copy_program, padded_program
 from inlaid.tensor.transform.paths import remapped
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import ROW_MAJOR, DType, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, DType, Layout
 
 
 def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -> ir.LoopProgram:

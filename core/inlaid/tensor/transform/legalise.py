@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from inlaid.records import dataclass
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, binary, bitcast, cast, const, select
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import DType, dtype
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import DType, dtype
 
 FLOAT32, FLOAT64 = dtype("float32"), dtype("float64")
 UINT32, INT32, INT8, UINT8 = dtype("uint32"), dtype("int32"), dtype("int8"), dtype("uint8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from inlaid import arith
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError, accesses
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass, replace
 
 LONGEST = 16
 """Maximum number of pieces in a repeating order. Longer orders add more code than the memory they save is worth."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import is_not
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 
 _BOOL = dtype("bool")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of
 from inlaid.tensor.transform.lower_blocks import mapped, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 
 def parallel_loops(program: ir.LoopProgram) -> ir.LoopProgram:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from inlaid import arith
-from inlaid.names import unique
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, with_footprint
 from inlaid.tensor.transform.lower_blocks import bound_iters, guarded, joined, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.names import unique
+from inlaid_runtime.records import dataclass, replace
 
 Path = tuple[ir.Stmt, ...]
 """The statements around a statement, outermost first, followed by the statement."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from inlaid import arith
-from inlaid.arith import Analyzer
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import AnnotationKey
 from inlaid.tensor.transform.lower_blocks import truth
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.strips import STRIP, in_strips
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Analyzer
+from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import dtype
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)

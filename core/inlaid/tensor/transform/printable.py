@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from inlaid import arith
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 
 def printable_loops(stmt: ir.Stmt) -> Iterator[ir.For]:

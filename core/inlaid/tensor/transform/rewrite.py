@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_not
 
-from inlaid import arith
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 
 class Rewriter:

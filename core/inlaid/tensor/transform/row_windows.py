@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from itertools import product
 
-from inlaid import arith
-from inlaid.arith import Const, Var
-from inlaid.records import dataclass, replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.paths import block_nest, fresh_iters, nest
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Const, Var
+from inlaid_runtime.records import dataclass, replace
 
 
 @dataclass(frozen=True)

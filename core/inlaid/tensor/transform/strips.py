@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.records import replace
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.transform.compact import compact
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.records import replace
 
 STRIP = 4
 """Rows per strip."""

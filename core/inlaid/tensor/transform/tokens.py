@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import lcm
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, widened
 from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.tensor.analysis.tokens import LONGEST, apart, check_tokens
 from inlaid.tensor.transform.lower_blocks import joined
-from inlaid.types import MemoryScope
+from inlaid_runtime import arith
+from inlaid_runtime.types import MemoryScope
 
 _Accesses = tuple[BoxAccess, ...]
 

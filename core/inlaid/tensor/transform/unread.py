@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 _NOTHING = ir.Seq(())
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from operator import is_not
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.printable import printable_loops, separate
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 
 def unroll_loops(program: ir.LoopProgram, keep: bool = False) -> ir.LoopProgram:

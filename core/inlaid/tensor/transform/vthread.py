@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TASKS
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 
 def lower_vthreads(program: ir.LoopProgram) -> ir.LoopProgram:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped, truth
+from inlaid_runtime import arith
 
 
 def whole_vectors(program: ir.LoopProgram) -> ir.LoopProgram:

@@ -7,8 +7,8 @@ import numpy as np
 from inlaid.graph.ir import Constant
 from inlaid.ops.composites import decode_average_pool, decode_binary, decode_layer
 from inlaid.plugins import Codegen, Scratch
-from inlaid_acme.hardware import FORMAT, FORMAT_VERSION, LANES, blocks, form
-from inlaid_acme.layer import layer_of
+from inlaid_acme.hardware import FORMAT, FORMAT_VERSION, LANES, blocks
+from inlaid_acme.layer import form, layer_of
 
 
 class AcmeCodegen(Codegen):

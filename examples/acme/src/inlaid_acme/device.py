@@ -10,8 +10,8 @@ from collections import deque
 
 import numpy as np
 
-from inlaid.errors import OutOfMemory
-from inlaid.plugins import Device, MemoryFacts
+from inlaid_runtime.errors import OutOfMemory
+from inlaid_runtime.plugins import Device, MemoryFacts
 
 CAPACITY = 1 << 30
 """Bytes of main memory of the device."""

@@ -2,7 +2,7 @@
 
 from inlaid import ops
 from inlaid.graph import ir
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 def flatten():

@@ -1,9 +1,6 @@
-"""Facts about the hardware, and how it stores tensors. The runtime imports this module, so it imports no compiler package."""
+"""Facts about the hardware, and the sizes of what it stores. Both halves import this module, so it imports no compiler package."""
 
 import math
-
-from inlaid.plugins import Border
-from inlaid.types import Layout
 
 LANES = 16
 """Channels that the units compute at once."""
@@ -18,14 +15,6 @@ FORMAT, FORMAT_VERSION = "acme-program", 1
 def blocks(channels):
     """Return the number of blocks of LANES channels."""
     return -(-channels // LANES)
-
-
-def form(type_):
-    """Return how a tensor is stored: int8 images N C H W as N 1 H W C/16 16, int8 matrices N C as N C/16 16, others row-major."""
-    if type_.dtype.name != "int8" or type_.rank not in (2, 4):
-        return Border()
-    all_channels = ((1, blocks(type_.shape[1]) * LANES),) if type_.rank == 4 else ()
-    return Border(Layout((*all_channels, (1, LANES))))
 
 
 def image(shape):

@@ -1,12 +1,22 @@
-"""Shapes of a layer and its division into tiles, for rules and the code generator."""
+"""How tensors are stored, the shapes of a layer, and its division into tiles, for rules and the code generator."""
 
 from dataclasses import dataclass, replace
 
 from inlaid.ops.composites import Window, decode_average_pool, window
+from inlaid.plugins import Border
 from inlaid_acme.hardware import LANES, SCRATCH, blocks, image, stored_bytes
+from inlaid_runtime.types import Layout
 
 POINT = Window((1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 0)
 """The window of element-wise layers and matrix products."""
+
+
+def form(type_):
+    """Return how a tensor is stored: int8 images N C H W as N 1 H W C/16 16, int8 matrices N C as N C/16 16, others row-major."""
+    if type_.dtype.name != "int8" or type_.rank not in (2, 4):
+        return Border()
+    all_channels = ((1, blocks(type_.shape[1]) * LANES),) if type_.rank == 4 else ()
+    return Border(Layout((*all_channels, (1, LANES))))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Hook implementations. Inlaid imports this module whenever it lists targets, so hooks import other modules."""
+"""Hooks of the compile half. The compiler imports this module whenever it lists targets, so hooks import other modules."""
 
-from inlaid.plugins import Capabilities, Conformance, DeviceStatus, Level, Link, Quantisation, TargetSpec, Tiles, hookimpl
-from inlaid.types import MemoryScope
+from inlaid.plugins import Capabilities, Conformance, Level, Link, Quantisation, TargetSpec, Tiles, hookimpl
+from inlaid_runtime.types import MemoryScope
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def accelerator(options):
@@ -58,27 +58,6 @@ def inlaid_codegen(target):
     from inlaid_acme.vector import VectorCodegen
 
     return VectorCodegen()
-
-
-@hookimpl
-def inlaid_runtime(target, device):
-    if target.kind == "acme":
-        from inlaid_acme.runtime import AcmeRuntime
-
-        return AcmeRuntime(device)
-    from inlaid_acme.vector_runtime import VectorRuntime
-
-    return VectorRuntime()
-
-
-@hookimpl
-def inlaid_probe(target):
-    if target.kind == "acme":
-        return DeviceStatus(True, "simulated")
-    from inlaid.runtime.c_source import MISSING, REMEDY, find_compiler
-
-    compiler = find_compiler()
-    return DeviceStatus(False, f"{MISSING}: {REMEDY}") if compiler is None else DeviceStatus(True, compiler)
 
 
 @hookimpl

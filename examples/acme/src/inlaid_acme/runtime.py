@@ -5,12 +5,12 @@ import weakref
 
 import numpy as np
 
-from inlaid.errors import TargetError, Unsupported
-from inlaid.plugins import DeviceTensor, Loaded
-from inlaid.runtime.host import HostRuntime
 from inlaid_acme.device import AcmeDevice
 from inlaid_acme.hardware import FORMAT, FORMAT_VERSION
 from inlaid_acme.simulator import Accelerator
+from inlaid_runtime.errors import TargetError, Unsupported
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.plugins import DeviceTensor, Loaded
 
 DEVICES = (AcmeDevice(),)
 """The devices of this machine, shared by all regions that are loaded on them."""

@@ -1,6 +1,6 @@
 """Runs programs of the vector unit, through the C compiler of this machine in place of the hardware."""
 
-from inlaid.runtime.c_source import CSourceRuntime
+from inlaid_runtime.execution.c_source import CSourceRuntime
 
 FORMAT, FORMAT_VERSION = "acme-vector-c", 1
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inlaid.errors import InputError
-from inlaid.types import DTYPES
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.types import DTYPES
 
 ATTRIBUTE = "__cuda_array_interface__"
 STREAMS = (1, 2)

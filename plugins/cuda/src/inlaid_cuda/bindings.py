@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from inlaid.errors import TargetError
 from inlaid_cuda.arguments import Arguments
 from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFacts, Status, TensorMap
+from inlaid_runtime.errors import TargetError
 
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"

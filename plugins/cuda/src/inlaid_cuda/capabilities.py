@@ -10,14 +10,14 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inlaid.errors import TargetError
 from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
-from inlaid.types import DTYPES
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.driver import DriverError
 from inlaid_cuda.needs import runs
 from inlaid_cuda.nvrtc import INSTALL, Nvrtc, Version, nvrtc
 from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.types import DTYPES
 
 SHARED = "shared"
 """The memory scope of shared memory."""

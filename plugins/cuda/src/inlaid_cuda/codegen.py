@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_region
 from inlaid.plugins import Codegen, CompileContext
-from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_cuda.capabilities import WARP, architecture, capabilities, compiler
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.needs import needs_of
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import FORMAT, FORMAT_VERSION, HOST, CudaOptions
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.execution.launch_code import encode_launches
 
 
 class CudaCodegen(Codegen):

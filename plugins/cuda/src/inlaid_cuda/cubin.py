@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from inlaid.errors import CompileError
+from inlaid_runtime.errors import CompileError
 
 _MAGIC = b"\x7fELF\x02\x01"
 """First bytes of a 64-bit little-endian ELF file."""

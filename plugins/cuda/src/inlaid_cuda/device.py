@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import InlaidError, InputError, TargetError
-from inlaid.plugins import CapturingDevice, DeviceTensor, MemoryFacts
-from inlaid.runtime.arrays import address
-from inlaid.runtime.dlpack import export_capsule, import_capsule
-from inlaid.runtime.driver_devices import DriverDevice
 from inlaid_cuda import array_interface
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.driver import Context, Driver, DriverError, Status
 from inlaid_cuda.faults import RESTART, translate
 from inlaid_cuda.options import HOST, CudaOptions
 from inlaid_cuda.queues import Event, Memory, Queue, Recording
+from inlaid_runtime.errors import InlaidError, InputError, TargetError
+from inlaid_runtime.execution.arrays import address
+from inlaid_runtime.execution.dlpack import export_capsule, import_capsule
+from inlaid_runtime.execution.driver_devices import DriverDevice
+from inlaid_runtime.plugins import CapturingDevice, DeviceTensor, MemoryFacts
 
 MEMORY = "INLAID_CUDA_MEMORY"
 """Environment variable that bounds the bytes that a process allocates on each device."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.codegen.c_statements import Emitter
 from inlaid.tensor import ir
-from inlaid.types import DType
 from inlaid_cuda.capabilities import ACCUMULATORS, FRAGMENT, WARP, WARPGROUP
 from inlaid_cuda.tensor_cores import waits
 from inlaid_cuda.tensor_cores.instructions import emitters, functions
 from inlaid_cuda.tensor_cores.tile_loads import LOAD, tensor_map_of
+from inlaid_runtime.types import DType
 
 _LANES = (2, 4, 8, 16)
 _ROUNDING = {"round": "rint"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
 from inlaid_cuda.driver import DriverError, Status
+from inlaid_runtime.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
 
 RESTART = "restart the process, or run on another target: all later driver calls of this process on the device fail"
 RECOMPILE = "compile for this device (option arch)"

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inlaid.artifact import Artifact
-from inlaid.errors import KernelFault, Unsupported
-from inlaid.plugins import DeviceTensor, KernelTime
-from inlaid.plugins.blame import some
-from inlaid.runtime.arrays import address
-from inlaid.runtime.launch_queues import LaunchQueue
-from inlaid.runtime.launch_regions import LaunchedRegion, Limits, Session, check_parameters, sizes_text, times_of_calls
-from inlaid.runtime.launches import Descriptor, LaunchPlan, Ready, Stores
 from inlaid_cuda.device import CudaDevice
 from inlaid_cuda.driver import Context, DriverError, FunctionFacts, Prepared, Status, TensorMap
 from inlaid_cuda.faults import RECOMPILE
 from inlaid_cuda.queues import Memory, Queue
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import KernelFault, Unsupported
+from inlaid_runtime.execution.arrays import address
+from inlaid_runtime.execution.launch_queues import LaunchQueue
+from inlaid_runtime.execution.launch_regions import LaunchedRegion, Limits, Session, check_parameters, sizes_text, times_of_calls
+from inlaid_runtime.execution.launches import Descriptor, LaunchPlan, Ready, Stores
+from inlaid_runtime.plugins import DeviceTensor, KernelTime
+from inlaid_runtime.plugins.blame import some
 
 _FLAG = 4
 """Bytes of a fault flag."""

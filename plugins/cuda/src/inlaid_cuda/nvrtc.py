@@ -12,9 +12,9 @@ import sys
 from ctypes.util import find_library
 from pathlib import Path
 
-from inlaid.cache import Store, caches, digest
-from inlaid.errors import CompileError, TargetError
 from inlaid_cuda.images import Images
+from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.errors import CompileError, TargetError
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
 INSTALL_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*"'

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 
 FORMAT, FORMAT_VERSION = "cuda-cubin", 3
-"""Artifact format: a launch plan and images, or source for `host` (`inlaid.runtime.launch_code`, `inlaid_cuda.images`)."""
+"""Artifact format: a launch plan and images, or source for `host` (`inlaid_runtime.execution.launch_code`,
+`inlaid_cuda.images`)."""
 
 NATIVE, HOST = "native", "host"
 DEFAULT = "sm_80"

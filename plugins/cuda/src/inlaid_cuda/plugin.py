@@ -1,20 +1,19 @@
-"""Hook implementations of the CUDA plugin. Heavy modules are imported on use."""
+"""Hooks of the compile half of the CUDA plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Phase, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Level, OpRule, Phase, Target, TargetSpec, hookimpl
 from inlaid_cuda.options import CudaOptions
 
 if TYPE_CHECKING:
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_cuda.codegen import CudaCodegen
-    from inlaid_cuda.runtime import CudaRuntime
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def _capabilities(options: CudaOptions) -> Capabilities:
@@ -85,24 +84,3 @@ def inlaid_codegen(target: Target) -> CudaCodegen:
     from inlaid_cuda.codegen import CudaCodegen
 
     return CudaCodegen(target.options)
-
-
-@hookimpl
-def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
-    """Create the runtime module of a device. Raises `TargetError` if this machine has no driver or no device with this number."""
-    from inlaid_cuda.device import devices_of
-    from inlaid_cuda.runtime import CudaRuntime
-
-    return CudaRuntime(devices_of(target.options), device)
-
-
-@hookimpl
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """List the devices of this machine with their numbers, or name the package to install."""
-    from inlaid.errors import InlaidError
-    from inlaid_cuda.device import devices_of
-
-    try:
-        return DeviceStatus(True, "; ".join(map(str, devices_of(target.options).driver.devices())))
-    except InlaidError as error:
-        return DeviceStatus(False, str(error))

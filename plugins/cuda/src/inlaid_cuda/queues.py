@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.runtime.arrays import address
-from inlaid.runtime.launch_queues import Flags, LaunchQueue
 from inlaid_cuda.driver import Context, DriverError, Prepared
+from inlaid_runtime.execution.arrays import address
+from inlaid_runtime.execution.launch_queues import Flags, LaunchQueue
 
 STAGED = 1 << 16
 """Largest upload in bytes that is staged in page-locked memory."""

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.artifact import Artifact
-from inlaid.errors import Unsupported
-from inlaid.plugins import Loaded
-from inlaid.runtime.driver_devices import DriverRuntime
-from inlaid.runtime.launch_code import decode_launches
 from inlaid_cuda.device import CudaDevice, Devices
 from inlaid_cuda.images import Images
 from inlaid_cuda.kernels import RegionKernel
 from inlaid_cuda.needs import choose, missing
 from inlaid_cuda.options import FORMAT, FORMAT_VERSION
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.execution.driver_devices import DriverRuntime
+from inlaid_runtime.execution.launch_code import decode_launches
+from inlaid_runtime.plugins import Loaded
 
 
 class CudaRuntime(DriverRuntime[CudaDevice]):

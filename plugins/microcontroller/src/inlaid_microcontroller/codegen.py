@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.artifact import Artifact
 from inlaid.codegen.c_indices import HELPERS, helpers
 from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared, stored_type
-from inlaid.errors import Remedy, Unsupported, dims_setting
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
@@ -27,6 +24,9 @@ from inlaid_microcontroller.narrow import narrow_constants
 from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlaid_microcontroller.source import role
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
+from inlaid_runtime import arith
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import Remedy, Unsupported, dims_setting
 
 INDEX = "int32_t"
 """C type of indices. It suffices, since no microcontroller has arrays of more than 2 GiB."""

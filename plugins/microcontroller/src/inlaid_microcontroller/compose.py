@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inlaid.arith import Dim, SizeVar, free_vars
-from inlaid.artifact import PORTABLE_C, Artifact, Signature, TensorSpec
-from inlaid.artifact.plan import Invoke, Move, Plan, Value
 from inlaid.codegen.c import region_source
-from inlaid.errors import EXPLAIN, Remedy, Unsupported, dims_setting
-from inlaid.memory.planner import Lifetime, plan
-from inlaid.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
 from inlaid_microcontroller.options import FORMAT
 from inlaid_microcontroller.source import Array, ModelSource
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, decode
+from inlaid_runtime.arith import Dim, SizeVar, free_vars
+from inlaid_runtime.artifact import PORTABLE_C, Artifact, Signature, TensorSpec
+from inlaid_runtime.artifact.plan import Invoke, Move, Plan, Value
+from inlaid_runtime.errors import EXPLAIN, Remedy, Unsupported, dims_setting
+from inlaid_runtime.execution.c_source import REGION_PARAMETERS, REGION_PRELUDE
+from inlaid_runtime.memory.planner import Lifetime, plan
 
 ALIGNED = 8
 """Alignment of all buffers in bytes, since the structs of parts hold 64-bit numbers."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
+from inlaid_runtime import arith
 
 MANY = 1 << 12
 """Maximum number of iterations in which a condition is evaluated. With more iterations, the condition is assumed to hold."""

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.artifact import TensorSpec
-from inlaid.artifact.plan import Invoke, Move, Plan
-from inlaid.errors import InputError, KernelFault, Unsupported
 from inlaid.plugins import Exported
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.output import check_output, write_files
-from inlaid.runtime.package import Package
 from inlaid_microcontroller import naming, templates
 from inlaid_microcontroller.compose import Composed, compose, copy_to_output
 from inlaid_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.toolchain import Compiled, compiled
 from inlaid_microcontroller.unit import decode
+from inlaid_runtime.artifact import TensorSpec
+from inlaid_runtime.artifact.plan import Invoke, Move, Plan
+from inlaid_runtime.errors import InputError, KernelFault, Unsupported
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.output import check_output, write_files
+from inlaid_runtime.execution.package import Package
 
 FRAME = 384
 """Estimated stack bytes of a kernel without its buffers, used if no compiler reports its stack. Includes saved and spilled

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from inlaid.artifact import TensorSpec
 from inlaid.codegen.c_kernel import stored_type
 from inlaid.tensor.region import RegionLoop
 from inlaid_microcontroller.unit import Buffer, Copy, Loop, Unit
+from inlaid_runtime.artifact import TensorSpec
 
 ALIGNED = 8
 """Alignment of the loop's inputs and outputs in bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from inlaid.names import unique
+from inlaid_runtime.names import unique
 
 _NOT_TELLING = re.compile(
     r"(activation|batch_normali[sz]ation|re_?lu|functional|model|fusedbatchnorm\w*|biasadd|readvariableop|resource)(_?\d+)?"

@@ -11,8 +11,8 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.region import KernelCall, RegionProgram
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
 from inlaid_microcontroller.intrinsics.exactness import shifts
+from inlaid_runtime.types import dtype
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.errors import TargetError
 from inlaid_microcontroller.boards import BOARDS, find_board
+from inlaid_runtime.errors import TargetError
 
 FORMAT = "c99-model"
 FORMAT_VERSION = 2

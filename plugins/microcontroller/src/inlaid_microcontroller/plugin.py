@@ -1,11 +1,11 @@
-"""Hook implementations of the microcontroller plugin. Heavy modules are imported on use."""
+"""Hooks of the compile half of the microcontroller plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, StaticMemory, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Level, OpRule, StaticMemory, Target, TargetSpec, hookimpl
 from inlaid_microcontroller.options import CPUS, MicrocontrollerOptions
 
 if TYPE_CHECKING:
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_microcontroller.codegen import MicrocontrollerCodegen
     from inlaid_microcontroller.export import FirmwareExporter
-    from inlaid_microcontroller.runtime import MicrocontrollerRuntime
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def _capabilities(options: MicrocontrollerOptions) -> Capabilities:
@@ -78,24 +77,8 @@ def inlaid_codegen(target: Target) -> MicrocontrollerCodegen:
 
 
 @hookimpl
-def inlaid_runtime(target: Target) -> MicrocontrollerRuntime:
-    """Create the runtime module."""
-    from inlaid_microcontroller.runtime import MicrocontrollerRuntime
-
-    return MicrocontrollerRuntime(target.options)
-
-
-@hookimpl
 def inlaid_exporter(target: Target) -> FirmwareExporter:
     """Create the exporter of firmware folders."""
     from inlaid_microcontroller.export import FirmwareExporter
 
     return FirmwareExporter(target.options)
-
-
-@hookimpl
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """Report whether this machine has the tools to run models."""
-    from inlaid_microcontroller.runtime import probe
-
-    return probe(target.options)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inlaid.arith import Dim
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import OpRule
-from inlaid.types import DTYPES as EVERY
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import DTYPES as EVERY
 
 DTYPES = tuple(sorted(name for name in EVERY if name != "string"))
 """Supported element types. Those that C lacks are stored in integers."""

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.artifact import Artifact
-from inlaid.cache import Store, caches, digest
-from inlaid.errors import CompileError, TargetError, Unsupported
-from inlaid.plugins import DeviceStatus, Loaded
-from inlaid.runtime.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
-from inlaid.runtime.host import CFunctionKernel, HostRuntime
-from inlaid.runtime.mapped import Mapped, open_library
 from inlaid_microcontroller.boards import find_board
 from inlaid_microcontroller.boards.emulate import missing
 from inlaid_microcontroller.boards.kernel import BoardKernel
 from inlaid_microcontroller.options import FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.unit import decode, fast_start
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.errors import CompileError, TargetError, Unsupported
+from inlaid_runtime.execution.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
+from inlaid_runtime.execution.host import CFunctionKernel, HostRuntime
+from inlaid_runtime.execution.mapped import Mapped, open_library
+from inlaid_runtime.plugins import DeviceStatus, Loaded
 
 NAME = "model"
 FLAGS = ("-std=c99", "-O0", "-ffp-contract=off", "-fno-strict-aliasing", "-I.")

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.artifact import Signature, TensorSpec
 from inlaid.codegen.c import cplusplus, spread
-from inlaid.names import unique
-from inlaid.types import from_numpy
 from inlaid_microcontroller.naming import identifier, label
 from inlaid_microcontroller.unit import PREFIX, Buffer, Copy, Loop, Unit
+from inlaid_runtime.artifact import Signature, TensorSpec
+from inlaid_runtime.names import unique
+from inlaid_runtime.types import from_numpy
 
 Array = np.ndarray[Any, Any]
 WIDTH = 120

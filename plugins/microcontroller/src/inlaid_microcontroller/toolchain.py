@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from inlaid.cache import caches, digest
-from inlaid.runtime.output import write_files
 from inlaid_microcontroller.boards import ARM, board_for
 from inlaid_microcontroller.options import CPUS
+from inlaid_runtime.cache import caches, digest
+from inlaid_runtime.execution.output import write_files
 
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fcallgraph-info=su", "-I.")
 _ROOM = (("mem", 64), ("__", 80), ("", 192))

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from inlaid.artifact import ALIGNMENT
+from inlaid_runtime.artifact import ALIGNMENT
 
 PREFIX = "inlaid_"
 """Prefix of function names in the text of kernels, later replaced by the model's name."""

@@ -6,18 +6,15 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from inlaid.errors import TargetError
 from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
-from inlaid.types import DTYPES
-from inlaid_opencl.options import NATIVE, OpenCLOptions
+from inlaid_opencl.options import NATIVE, SHARED, OpenCLOptions
 from inlaid_opencl.platforms import find_device
 from inlaid_opencl.subgroups import shuffled_lanes, subgroup_size
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.types import DTYPES
 
 if TYPE_CHECKING:
     import pyopencl as cl
-
-SHARED = "shared"
-"""The memory scope of local memory."""
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_region
 from inlaid.plugins import Codegen, CompileContext
-from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_opencl.capabilities import capabilities
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION, OpenCLOptions
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.execution.launch_code import encode_launches
 
 
 class OpenCLCodegen(Codegen):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from inlaid.errors import InlaidError, OutOfMemory
-from inlaid.plugins import DeviceTensor, MemoryFacts
-from inlaid.runtime.driver_devices import DriverDevice
 from inlaid_opencl.faults import translate
 from inlaid_opencl.platforms import Found, find_device
 from inlaid_opencl.queues import Event, Memory, Queue, flat_bytes
+from inlaid_runtime.errors import InlaidError, OutOfMemory
+from inlaid_runtime.execution.driver_devices import DriverDevice
+from inlaid_runtime.plugins import DeviceTensor, MemoryFacts
 
 _STAGED = 1 << 16
 """Largest upload in bytes that is staged even if the queue is idle. Up to this size, a host copy is faster than a blocking

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_statements import Emitter
 from inlaid.tensor import ir
-from inlaid.types import DType, dtype
 from inlaid_opencl.options import SHUFFLE
+from inlaid_runtime.types import DType, dtype
 
 _TYPES = {"bool": "uchar", "float32": "float", "float64": "double"}
 _TYPES |= {f"int{bits}": kind for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyopencl as cl
 
-from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
+from inlaid_runtime.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory
 
 _CODE = cl.status_code
 _MEMORY = {_CODE.MEM_OBJECT_ALLOCATION_FAILURE, _CODE.OUT_OF_RESOURCES, _CODE.OUT_OF_HOST_MEMORY, _CODE.INVALID_BUFFER_SIZE}

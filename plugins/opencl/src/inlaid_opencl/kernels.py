@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from inlaid.plugins import DeviceTensor, KernelTime
-from inlaid.runtime.launch_queues import LaunchQueue
-from inlaid.runtime.launch_regions import LaunchedRegion, Limits, times_of_calls
 from inlaid_opencl.queues import Memory, Queue
 from inlaid_opencl.sessions import Bound, KernelSession, RegionCode
+from inlaid_runtime.execution.launch_queues import LaunchQueue
+from inlaid_runtime.execution.launch_regions import LaunchedRegion, Limits, times_of_calls
+from inlaid_runtime.plugins import DeviceTensor, KernelTime
 
 
 class RegionKernel(LaunchedRegion[Bound]):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid import arith
-from inlaid_opencl.capabilities import SHARED
+from inlaid_opencl.options import SHARED
 from inlaid_opencl.subgroups import shuffled_lanes
+from inlaid_runtime import arith
 
 if TYPE_CHECKING:
     import pyopencl as cl

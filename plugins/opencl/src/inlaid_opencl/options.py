@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 
 FORMAT, FORMAT_VERSION = "opencl-c", 3
-"""Artifact format: a launch plan and OpenCL C source (`inlaid.runtime.launch_code`)."""
+"""Artifact format: a launch plan and OpenCL C source (`inlaid_runtime.execution.launch_code`)."""
 
 SHUFFLE = "cl_khr_subgroup_shuffle"
 """The extension for subgroup shuffles."""
@@ -16,6 +16,8 @@ NATIVE = "native"
 KINDS = ("cpu", "gpu", "embedded")
 SUBGROUPS = (0, 2, 4, 8, 16, 32, 64, 128)
 """Values of option subgroup."""
+SHARED = "shared"
+"""The memory scope of local memory."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 
 if TYPE_CHECKING:
     import pyopencl as cl

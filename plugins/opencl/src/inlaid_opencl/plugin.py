@@ -1,18 +1,17 @@
-"""Hook implementations of the OpenCL plugin. Heavy modules are imported on use."""
+"""Hooks of the compile half of the OpenCL plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Level, OpRule, Target, TargetSpec, hookimpl
 from inlaid_opencl.options import OpenCLOptions
 
 if TYPE_CHECKING:
     from inlaid_opencl.codegen import OpenCLCodegen
-    from inlaid_opencl.runtime import OpenCLRuntime
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def _capabilities(options: OpenCLOptions) -> Capabilities:
@@ -49,26 +48,3 @@ def inlaid_codegen(target: Target) -> OpenCLCodegen:
     from inlaid_opencl.codegen import OpenCLCodegen
 
     return OpenCLCodegen(target.options)
-
-
-@hookimpl
-def inlaid_runtime(target: Target, device: int) -> OpenCLRuntime:
-    """Create the runtime module of a device. Raises `TargetError` if this machine has no driver or no device with this number."""
-    from inlaid_opencl.platforms import find_devices
-
-    find_devices()  # raises an error with the package to install, before pyopencl is imported
-    from inlaid_opencl.runtime import OpenCLRuntime
-
-    return OpenCLRuntime(device)
-
-
-@hookimpl
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """List the devices of this machine with their numbers, or name the package to install."""
-    from inlaid.errors import InlaidError
-    from inlaid_opencl.platforms import find_devices
-
-    try:
-        return DeviceStatus(True, "; ".join(map(str, find_devices())))
-    except InlaidError as error:
-        return DeviceStatus(False, str(error))

@@ -7,11 +7,11 @@ from typing import Any
 import pyopencl as cl
 from pyopencl import _cl
 
-from inlaid.cache import Store, caches, digest
-from inlaid.errors import CompileError
 from inlaid_opencl.device import OpenCLDevice
 from inlaid_opencl.options import SHUFFLE
 from inlaid_opencl.subgroups import shuffle_standard
+from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.errors import CompileError
 
 _STANDARD = "1.2"
 """Version of OpenCL C of sources without shuffles."""

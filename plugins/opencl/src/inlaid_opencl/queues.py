@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from inlaid.runtime.launch_queues import Flags, LaunchQueue
+from inlaid_runtime.execution.launch_queues import Flags, LaunchQueue
 
 _HELD_BYTES = 64 << 20
 """Maximum bytes of host memory that a queue stages for pending copies. A copy that exceeds the limit blocks."""

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.artifact import Artifact
-from inlaid.errors import Unsupported
-from inlaid.plugins import Loaded
-from inlaid.runtime.driver_devices import DriverRuntime
-from inlaid.runtime.launch_code import decode_launches
 from inlaid_opencl.device import OpenCLDevice, open_device
 from inlaid_opencl.kernels import RegionKernel
 from inlaid_opencl.needs import missing
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION
 from inlaid_opencl.programs import build
 from inlaid_opencl.sessions import RegionCode
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.execution.driver_devices import DriverRuntime
+from inlaid_runtime.execution.launch_code import decode_launches
+from inlaid_runtime.plugins import Loaded
 
 
 class OpenCLRuntime(DriverRuntime[OpenCLDevice]):

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import pyopencl as cl
 from pyopencl import _cl
 
-from inlaid.artifact import Artifact
-from inlaid.errors import Unsupported
-from inlaid.runtime.launch_queues import LaunchQueue
-from inlaid.runtime.launch_regions import LaunchedRegion, Session, check_parameters
-from inlaid.runtime.launches import LaunchPlan, Ready, Stores
 from inlaid_opencl.device import OpenCLDevice
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.execution.launch_queues import LaunchQueue
+from inlaid_runtime.execution.launch_regions import LaunchedRegion, Session, check_parameters
+from inlaid_runtime.execution.launches import LaunchPlan, Ready, Stores
 
 Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], Ready]
 """A kernel with bound arguments, its global size, its work-group size, and the launch that it implements."""

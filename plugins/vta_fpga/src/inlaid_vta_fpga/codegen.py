@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid.plugins import Artifact, Border, Borders, Codegen, CompileContext, KernelInfo, Region
-from inlaid.types import Layout, TensorType
+from inlaid_runtime.types import Layout, TensorType
 from inlaid_vta_fpga.compiler.region import lower_steps
 from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
 

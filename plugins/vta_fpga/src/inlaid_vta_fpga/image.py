@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inlaid.errors import InlaidError, Unsupported
-from inlaid.runtime.codec import decode, encode
+from inlaid_runtime.errors import InlaidError, Unsupported
+from inlaid_runtime.execution.codec import decode, encode
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, PAGE_BYTES, UOP_BYTES, Config
 from inlaid_vta_fpga.options import FORMAT
 

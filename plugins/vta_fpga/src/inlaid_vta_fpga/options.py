@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 from inlaid_vta_fpga.isa.config import Config
 
 FORMAT, FORMAT_VERSION = "vta-stream", 1

@@ -1,18 +1,17 @@
-"""Hook implementations of the vta_fpga plugin. Heavy modules are imported on use."""
+"""Hooks of the compile half of the vta_fpga plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, Conformance, DeviceStatus, Link, OpRule, Quantisation, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Conformance, Link, OpRule, Quantisation, Target, TargetSpec, hookimpl
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 if TYPE_CHECKING:
     from inlaid_vta_fpga.codegen import VtaCodegen
-    from inlaid_vta_fpga.runtime import VtaRuntime
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 SHIFTS = (-29, 1)
 """Range of exponents of scale factors with mantissa in [0.5, 1). The factors are 2^-30 to 1: right shifts by 30 to 0."""
 
@@ -54,22 +53,6 @@ def inlaid_codegen(target: Target) -> VtaCodegen:
     from inlaid_vta_fpga.codegen import VtaCodegen
 
     return VtaCodegen(target.options)
-
-
-@hookimpl
-def inlaid_runtime(target: Target) -> VtaRuntime:
-    """Create the runtime module."""
-    from inlaid_vta_fpga.runtime import VtaRuntime
-
-    return VtaRuntime(target.options)
-
-
-@hookimpl
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """Report whether the simulator or board selected by the options is available."""
-    from inlaid_vta_fpga.runtime import probe
-
-    return probe(target.options)
 
 
 @hookimpl

@@ -11,8 +11,8 @@ import importlib.util
 import time
 from dataclasses import replace
 
-from inlaid.errors import TargetError
-from inlaid.plugins import DeviceStatus
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.plugins import DeviceStatus
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Instruction, Load, Store

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import TargetError, Unsupported
-from inlaid.plugins import Artifact, DeviceStatus, KernelTime, Loaded, TensorSpec
-from inlaid.runtime.host import HostRuntime
+from inlaid_runtime.errors import TargetError, Unsupported
+from inlaid_runtime.execution.host import HostRuntime
+from inlaid_runtime.plugins import Artifact, DeviceStatus, KernelTime, Loaded, TensorSpec
 from inlaid_vta_fpga.image import Image
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.options import CLOCK_HZ, FORMAT, FORMAT_VERSION, PYNQ, RTL, TIMING, VtaOptions

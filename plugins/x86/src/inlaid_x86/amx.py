@@ -11,15 +11,15 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid_runtime import arith
 from inlaid_x86.capabilities import TILES
-from inlaid_x86.cpu import TILE
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Place, RegisterFile
 from inlaid_x86.llvm.values import Value
 from inlaid_x86.tiles.unit import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
+from inlaid_x86_runtime.cpu import TILE
 
 STEPS = (1, 2)
 """Supported row strides of left operands in tile loads. A convolution of stride s loads rows with stride s."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from inlaid.plugins import Capabilities, Core, MemoryScope
-from inlaid.types import DTYPES
-from inlaid_x86.cpu import TILE, features, vector_bits
-from inlaid_x86.options import X86Options
+from inlaid_runtime.types import DTYPES
+from inlaid_x86_runtime.cpu import TILE, features, vector_bits
+from inlaid_x86_runtime.options import X86Options
 
 TILES = MemoryScope("amx.tile", "thread", capacity=1024, count=8, row_bytes=64)
 """The memory scope of AMX tiles."""

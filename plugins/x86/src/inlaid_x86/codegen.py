@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from inlaid.artifact import Artifact
 from inlaid.codegen.library import LibraryCodegen, LibraryFunction
 from inlaid.plugins import CompileContext
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import RegionLoop, RegionProgram, kernel_infos
-from inlaid_x86.cpu import vector_bits
+from inlaid_runtime.artifact import Artifact
 from inlaid_x86.interrupts import checkpoints
 from inlaid_x86.kernels import Kernels
 from inlaid_x86.library import library_objects
@@ -20,7 +19,8 @@ from inlaid_x86.linking import X86_64, link_image
 from inlaid_x86.llvm.loop import print_loop
 from inlaid_x86.llvm.region import print_entry
 from inlaid_x86.machine import feature_text
-from inlaid_x86.options import FORMAT, FORMAT_VERSION, X86Options
+from inlaid_x86_runtime.cpu import vector_bits
+from inlaid_x86_runtime.options import FORMAT, FORMAT_VERSION, X86Options
 
 
 class X86Codegen(LibraryCodegen):

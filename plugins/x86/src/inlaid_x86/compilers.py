@@ -16,7 +16,7 @@ from types import TracebackType
 import llvmlite
 import llvmlite.binding as llvm
 
-from inlaid.cache import Store, digest
+from inlaid_runtime.cache import Store, digest
 from inlaid_x86 import emit
 from inlaid_x86.machine import compile_text, feature_text, rejected
 from inlaid_x86.processes import CompilerProcess

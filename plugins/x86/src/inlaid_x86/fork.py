@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import mapped
+from inlaid_runtime import arith
 
 WORTH_CYCLES = 3000.0
 """Minimum single-thread cycles of a loop that runs in parallel: 1 us at 3 GHz. Starting a job for a spinning worker and waiting for

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inlaid import arith
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 from inlaid_x86.capabilities import TILES
 from inlaid_x86.fork import ISSUED, Sizes, issued, remaining_budget
 from inlaid_x86.llvm.kernel import Polls

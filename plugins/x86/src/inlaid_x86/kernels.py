@@ -8,14 +8,12 @@ from inlaid.plugins import CompileContext
 from inlaid.tensor import ir
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.transform.legalise import legalise
-from inlaid.types import dtype
+from inlaid_runtime.types import dtype
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.conversions import expand_conversions
-from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import EXPLICIT, FULL, KERNEL
 from inlaid_x86.fork import serialize_short_loops
-from inlaid_x86.instruction_sets import extensions
 from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, cycles, polled_loops
 from inlaid_x86.llvm.kernel import is_deep, is_explicit
@@ -23,8 +21,10 @@ from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.llvm.values import CONVERTED, FLUSHED, NATIVE, scalar_type
 from inlaid_x86.lookup import table_emitters
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.options import X86Options
 from inlaid_x86.scale import math_emitters
+from inlaid_x86_runtime.cpu import features, vector_bits
+from inlaid_x86_runtime.instruction_sets import extensions
+from inlaid_x86_runtime.options import X86Options
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import platform
 from collections.abc import Iterator, Sequence
 
 from inlaid.codegen.library import LibraryFunction
-from inlaid.errors import CompileError, Unsupported
-from inlaid_x86.cpu import TILE
-from inlaid_x86.instruction_sets import FEATURES
+from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_x86.linking import helper_object
 from inlaid_x86.llvm.library import MISSING, print_library
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
 from inlaid_x86.pool_text import TEXT
+from inlaid_x86_runtime.cpu import TILE
+from inlaid_x86_runtime.instruction_sets import FEATURES
 
 _CPUID = """\
 define internal i32 @cpuid(i32 %leaf, i32 %subleaf, i32 %register) #1 {

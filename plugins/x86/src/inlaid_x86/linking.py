@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from inlaid.cache import Store, digest
 from inlaid.codegen.elf import Architecture, Rule, link
+from inlaid_runtime.cache import Store, digest
 from inlaid_x86.compilers import fingerprint
 from inlaid_x86.emit import EXPLICIT, FULL
 from inlaid_x86.llvm.helpers import helper
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
-from inlaid_x86.pool import MACHINE
+from inlaid_x86_runtime.pool import MACHINE
 
 X86_64 = Architecture(
     MACHINE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from inlaid.errors import CompileError
+from inlaid_runtime.errors import CompileError
 from inlaid_x86.emit import CALLS, FULL, TRIPLE, emit, target_machine
 from inlaid_x86.processes import optimizer
 

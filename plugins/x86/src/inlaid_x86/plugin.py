@@ -1,8 +1,4 @@
-"""Hook implementations of the x86-64 plugin. Heavy modules are imported on use.
-
-This module and the modules that run packages belong to the distribution inlaid-runtime; the modules that compile belong to
-inlaid-x86. Hooks import modules of inlaid-x86 on use.
-"""
+"""Hooks of the compile half. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
@@ -10,16 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid.plugins import Level, TargetSpec, hookimpl
-from inlaid_x86.options import X86Options, versions
+from inlaid_x86_runtime.options import X86Options, versions
 
 if TYPE_CHECKING:
-    from inlaid.plugins import Capabilities, DeviceStatus, OpRule, Target
+    from inlaid.plugins import Capabilities, OpRule, Target
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_x86.codegen import X86Codegen
-    from inlaid_x86.runtime import X86Runtime
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 
 
 def _capabilities(options: X86Options) -> Capabilities:
@@ -32,7 +27,7 @@ def _surroundings(options: X86Options) -> str:
     """Describe what compiled code depends on besides the options: the features compiled for, and the version of LLVM."""
     import llvmlite
 
-    from inlaid_x86.cpu import features
+    from inlaid_x86_runtime.cpu import features
 
     return f"{llvmlite.__version__} {' '.join(features(options))}"
 
@@ -41,7 +36,7 @@ def _surroundings(options: X86Options) -> str:
 def inlaid_targets() -> Sequence[TargetSpec]:
     """Declare the target x86."""
     what = "x86-64 CPUs, through LLVM"
-    requires = ("inlaid_x86.codegen", "llvmlite")
+    requires = ("llvmlite",)
     return [TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")]
 
 
@@ -69,8 +64,8 @@ def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
     """Return the tile and dot product instructions of the processor."""
-    from inlaid_x86.cpu import features
     from inlaid_x86.instructions import tensor_instructions
+    from inlaid_x86_runtime.cpu import features
 
     return tuple(each.intrinsic for each in tensor_instructions(features(target.options)))
 
@@ -81,19 +76,3 @@ def inlaid_codegen(target: Target) -> X86Codegen:
     from inlaid_x86.codegen import X86Codegen
 
     return X86Codegen(target.options)
-
-
-@hookimpl
-def inlaid_runtime(target: Target) -> X86Runtime:
-    """Create the runtime module."""
-    from inlaid_x86.runtime import X86Runtime
-
-    return X86Runtime(target.options)
-
-
-@hookimpl
-def inlaid_probe(target: Target) -> DeviceStatus:
-    """Report whether this machine runs Linux on x86-64."""
-    from inlaid_x86.cpu import probe
-
-    return probe()

@@ -11,7 +11,7 @@ from llvmlite.binding import llvm_version_info
 
 from inlaid_x86.linking import link_image
 from inlaid_x86.machine import compile_text
-from inlaid_x86.pool import IMAGE, RANGE_BYTES, SPINS
+from inlaid_x86_runtime.pool import IMAGE, RANGE_BYTES, SPINS
 
 TEXT = f"""\
 ; generation: counts jobs, workers sleep on it.  active: workers in the job; CLOSED is added when no more may join.

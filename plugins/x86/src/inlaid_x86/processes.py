@@ -20,7 +20,7 @@ from typing import IO
 
 import llvmlite
 
-from inlaid.errors import CompileError
+from inlaid_runtime.errors import CompileError
 from inlaid_x86 import emit
 
 OWN_MODULES = 256

@@ -18,7 +18,7 @@ import pytest
 
 from inlaid.frontends.tflite import load
 from inlaid.graph.interp import evaluate
-from inlaid.types import dtype, from_numpy
+from inlaid_runtime.types import dtype, from_numpy
 
 Array = np.ndarray[Any, Any]
 VERSIONS = {"BROADCAST_TO": 2}

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, single
 from tests.unit.frontends.tflite.samples import SAMPLES
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import first_states, load
+from inlaid_runtime.errors import ModelImportError
 
 EXTREMES = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 

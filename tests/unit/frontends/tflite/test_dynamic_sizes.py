@@ -11,9 +11,9 @@ import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Options, Tensor, drawn, file, litert, single
 
 from inlaid.driver import compile_module
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 Array = np.ndarray[Any, Any]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
 from inlaid.frontends.tflite.convert.binary import CONVERTERS as BINARY
 from inlaid.frontends.tflite.convert.unary import CONVERTERS as UNARY
 from inlaid.frontends.tflite.node import Typed
+from inlaid_runtime.errors import ModelImportError
 
 from .build import Options, Tensor, drawn, same, single
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, litert, same, single
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import first_states, load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 Array = np.ndarray[Any, Any]
 F32 = Tensor((3,))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import inlaid
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 from .build import litert
 

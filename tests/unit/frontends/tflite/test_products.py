@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
+from inlaid_runtime.errors import ModelImportError
 
 from .build import Array, Tensor, drawn, same, single
 from .test_elements import STORED, seeds

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Options, Tensor, agree, file, litert_runs, single
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import first_states, load
 from inlaid.frontends.tflite.convert.fixed_activations import sigmoid, tanh
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, function, var
-from inlaid.types import TensorType
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 TIME, BATCH, INPUTS, UNITS = 4, 2, 3, 5

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
 from inlaid.frontends.tflite.convert.reduce import CONVERTERS as REDUCE
-from inlaid.types import dtype
+from inlaid_runtime.errors import ModelImportError
+from inlaid_runtime.types import dtype
 
 from .build import Options, Tensor, drawn, same, single
 from .test_elements import STORED, cases, seeds, stands_for

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Tensor, file, same, single
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
 from inlaid.frontends.tflite.model import DENSE
 from inlaid.frontends.tflite.sparsity import Level, dense
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 schema: Any = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="needs LiteRT: pip install ai-edge-litert")
 GENERATOR = np.random.default_rng(3)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.unit.frontends.tflite.build import Graph, Op, Tensor, agree, file, litert, same, single
 
-from inlaid.errors import ModelImportError
 from inlaid.frontends.tflite import load
 from inlaid.graph.interp import evaluate
+from inlaid_runtime.errors import ModelImportError
 
 GENERATOR = np.random.default_rng(5)
 PARTS = ("REAL", "IMAG", "COMPLEX_ABS")

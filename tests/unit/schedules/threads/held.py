@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from tests.race_free import check_race_free
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
@@ -28,7 +26,9 @@ from inlaid.tensor.transform.launches import Launches, split_launches
 from inlaid.tensor.transform.lower_blocks import guarded
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import ROW_MAJOR, TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[arith.SizeVar, int]

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernel import grid_of
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.ops.threads.attend_blocks import tiles_of
 from inlaid.plugins import Accept, Capabilities, MemoryScope, Reject, Threads
-from inlaid.types import TensorType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import TensorType, dtype
 
 from .held import CLASSES, GPU, SHARED, Sizes, planted_races
 from .whole import Threaded

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.dots import FEW, SOME
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.tensor import interp
 from inlaid.tensor.transform.launches import split_launches
+from inlaid_runtime import arith
 
 from .held import EMBEDDED, GPU, THREADS, barriers_in, held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
 

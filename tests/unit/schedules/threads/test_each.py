@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.schedules.threads.each import EachRule
+from inlaid_runtime import arith
 
 from .held import CLASSES, held_to_the_interpreter, kernel
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 from .held import CLASSES, GPU, held_to_the_interpreter, kernel, launches_of, offer_of
 

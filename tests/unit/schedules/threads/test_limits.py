@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.transform.launches import Launches
+from inlaid_runtime import arith
 
 from .held import held_to_the_interpreter, kernel, launches_of
 from .whole import Threaded

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.plugins import MemoryScope
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 from .held import CLASSES, EMBEDDED, GPU, held_to_the_interpreter, kernel, launches_of, offer_of, planted_races
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.schedules.threads.reduce import ReduceRule
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of
 

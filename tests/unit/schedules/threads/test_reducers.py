@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from inlaid import arith, te
+from inlaid import te
 from inlaid.tensor import ir
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 from .held import CLASSES, held_to_the_interpreter
 

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.errors import ScheduleError
+from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import ir
 from inlaid.tensor.transform.launches import split_launches
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 from .held import (
     CLASSES,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
+from inlaid_runtime import arith
 
 from .held import CLASSES, planted_races
 from .whole import Threaded

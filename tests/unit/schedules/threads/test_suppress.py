@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.plugins import Capabilities
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 from .held import CLASSES, planted_races
 from .whole import Threaded

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.plugins import MemoryScope
 from inlaid.schedules.threads.transpose import ThreadTransposeRule
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 
 from .held import EMBEDDED, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_divergence, planted_races
 

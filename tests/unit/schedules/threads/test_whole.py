@@ -8,7 +8,7 @@ from inlaid import ops
 from inlaid.conformance.corpus import Choices, entry_of
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Accept
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 from .held import CLASSES
 from .whole import Threaded

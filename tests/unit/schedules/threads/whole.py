@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Operator
 from inlaid.lowering.finish import finish
@@ -18,7 +17,8 @@ from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import SEMANTICS
 from inlaid.tensor.transform.launches import Launches, split_launches
-from inlaid.types import TensorType
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType
 
 from .held import Array, Sizes, offer_of
 

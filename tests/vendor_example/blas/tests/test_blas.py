@@ -10,12 +10,12 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.arith import SizeVar
 from inlaid.driver import compile_module, cut
 from inlaid.graph import ir
 from inlaid.partitioning.explain import explain
-from inlaid.runtime.c_source import find_compiler
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.execution.c_source import find_compiler
+from inlaid_runtime.types import TensorType
 from zoo import GENERATED, feeds
 
 needs_library = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
@@ -108,14 +108,13 @@ def test_a_package_runs_without_the_compiler(vendors, tmp_path):
 import sys
 sys.path[:0] = {sys.path!r}
 import importlib.metadata as metadata
-for name in ("graph", "ops", "tensor", "lowering", "codegen"):
-    sys.modules["inlaid." + name] = None
+sys.modules["inlaid"] = None
 import numpy as np
-from inlaid.plugins.registry import PluginRegistry
-from inlaid.runtime.executable import Executable
-from inlaid.runtime.package import read_package
+from inlaid_runtime.plugins.registry import RuntimeRegistry
+from inlaid_runtime.execution.executable import Executable
+from inlaid_runtime.execution.package import read_package
 from pathlib import Path
-registry = PluginRegistry.discover([metadata.EntryPoint("blas", "inlaid_blas.plugin", "inlaid.plugins")])
+registry = RuntimeRegistry.discover([metadata.EntryPoint("blas", "inlaid_blas.runtime_plugin", "inlaid.runtimes")])
 (result,) = Executable(read_package(Path({str(path)!r})), registry=registry).run({{"x": np.ones((3, 5, 9), np.float32)}}).values()
 assert result.shape == (3, 5, 11)
 """

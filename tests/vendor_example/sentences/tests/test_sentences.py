@@ -13,9 +13,9 @@ import pytest
 import inlaid
 from inlaid.api import compile_file
 from inlaid.cli import main
-from inlaid.errors import InputError, ModelImportError, PluginError
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_runtime.errors import InputError, ModelImportError, PluginError
 from zoo.net import Net
 
 TEXT = "#!sentences\ninput x float32 batch 3\nconstant w from w.npy\ny = matmul x w\nz = relu y\noutput z y\n"
@@ -127,7 +127,7 @@ BROKEN = {
 
 
 def plugin(folder, name, answer):
-    source = f"from inlaid.plugins import *\nPLUGIN_API_VERSION = 2\n@hookimpl\ndef inlaid_frontends(): return {answer}\n"
+    source = f"from inlaid.plugins import *\nPLUGIN_API_VERSION = 3\n@hookimpl\ndef inlaid_frontends(): return {answer}\n"
     (folder / f"frontend_{name}.py").write_text(source)
     return EntryPoint(name, f"frontend_{name}", GROUP)
 

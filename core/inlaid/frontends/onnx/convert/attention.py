@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import (
     require_at_least,
@@ -27,7 +26,8 @@ from inlaid.ops.linear import matmul
 from inlaid.ops.normalise import softmax
 from inlaid.ops.shape import concat, full, pad, reshape, transpose
 from inlaid.ops.steps import States, run_steps
-from inlaid.types import dtype
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import dtype
 
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 

@@ -9,7 +9,7 @@ from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.graph.ir import Expr
 from inlaid.ops.container import string_cast
 from inlaid.ops.conversion import bitcast, cast
-from inlaid.types import DType, dtype
+from inlaid_runtime.types import DType, dtype
 
 # Names of dtypes in opsets before 6.
 _NAMES = {

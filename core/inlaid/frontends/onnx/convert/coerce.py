@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from inlaid import ops
-from inlaid.errors import TypeInferenceError
 from inlaid.graph.ir import Expr, Span, call
 from inlaid.graph.unify import join_types
 from inlaid.ops.container import NOTHING, host_attrs
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 
 def scalar(expr: Expr) -> Expr:

@@ -10,7 +10,7 @@ from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, call, constant, tuple_item
 from inlaid.graph.operator import Operator
 from inlaid.ops.container import NOTHING, host_attrs
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 # --- sequences --------------------------------------------------------------------------------------------------------
 

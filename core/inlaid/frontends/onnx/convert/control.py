@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Constraint, Dim, SizeVar
-from inlaid.errors import ModelImportError, TypeInferenceError
 from inlaid.frontends.onnx.convert.coerce import coerce, common_type, scalar
 from inlaid.frontends.onnx.node import Converter, InvalidNode, NeedsStatic, Node
 from inlaid.graph.ir import Expr, Tuple, call, constant, if_, tuple_, tuple_item
 from inlaid.ops.plan import fail, fail_attrs
-from inlaid.records import dataclass
-from inlaid.types import TensorType, Type
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Constraint, Dim, SizeVar
+from inlaid_runtime.errors import ModelImportError, TypeInferenceError
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import TensorType, Type
 
 # The attributes that can have the value of a Constant, with the dtypes of those that are not tensors.
 _VALUE_DTYPES: Mapping[str, type] = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_shape
@@ -16,6 +14,8 @@ from inlaid.ops.deform import deform_conv
 from inlaid.ops.elementwise import add
 from inlaid.ops.shape import reshape
 from inlaid.ops.transposed import conv_transpose
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 
 def with_bias(node: Node, result: Expr, index: int) -> Expr:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_equal
 from inlaid.graph.ir import Expr
@@ -15,7 +13,9 @@ from inlaid.ops.elementwise import equal, mul, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import iota, reshape, transpose
-from inlaid.records import dataclass
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 _TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.errors import Remedy, dims_setting
 from inlaid.frontends.onnx.convert.shape import scalar
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_at_most, require_equal, require_shape
@@ -18,7 +16,9 @@ from inlaid.ops.index import gather_nd, reverse_sequence, take, take_along_axis
 from inlaid.ops.scatter import scatter_along_axis, scatter_nd
 from inlaid.ops.select import nonzero
 from inlaid.ops.shape import broadcast_to, iota, reshape, sizes, strided_slice
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.errors import Remedy, dims_setting
+from inlaid_runtime.types import TensorType
 
 
 def _type(value: Expr) -> TensorType:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim, SizeVar
-from inlaid.errors import TypeInferenceError
 from inlaid.frontends.onnx.convert.coerce import coerce, common_type, scalar
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, Function, Tuple, constant, function, loop, tuple_, tuple_item, var
 from inlaid.graph.unify import fresh_size
 from inlaid.ops.compose import reversed_axis
-from inlaid.types import OptionalType, SequenceType, TensorType, Type
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.errors import TypeInferenceError
+from inlaid_runtime.types import OptionalType, SequenceType, TensorType, Type
 
 _ITERATION = TensorType((), "int64")
 _MAX_WIDENINGS = 16

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.frontends.onnx.convert.scores import class_labels, transformed
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_broadcast_to, require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze, tensor_of
 from inlaid.ops.shape import simple
-from inlaid.types import from_numpy
+from inlaid_runtime import arith
+from inlaid_runtime.types import from_numpy
 
 _MOST_KEYS = 1024
 """Maximum number of keys for which comparing each element with all keys is cheaper than a lookup on the host."""

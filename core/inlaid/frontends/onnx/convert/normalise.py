@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid import arith
 from inlaid.frontends.onnx.node import Converter, Node, as_float32
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
@@ -14,6 +13,7 @@ from inlaid.ops.elementwise import abs, add, div, equal, mul, sqrt, sub, where
 from inlaid.ops.normalise import batch_norm, layer_norm, log_softmax, lrn, moments, rms_norm, softmax
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import reshape
+from inlaid_runtime import arith
 
 
 def _along_axis(operator: Operator) -> Converter:

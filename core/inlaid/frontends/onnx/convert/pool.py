@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import explicit_pads, ints, spatial_shape, window_pads
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_shape
@@ -15,7 +13,9 @@ from inlaid.ops.elementwise import abs, mul, pow
 from inlaid.ops.pool import AvgPoolAttrs, MaxPoolIndicesAttrs, PoolAttrs, avg_pool, max_pool, max_pool_indices
 from inlaid.ops.scatter import scatter_along_axis
 from inlaid.ops.shape import full, pad, reshape
-from inlaid.records import dataclass
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 
 def _kernel(node: Node, rank: int) -> tuple[int, ...]:

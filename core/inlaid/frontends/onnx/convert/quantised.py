@@ -18,7 +18,7 @@ from inlaid.ops.linear import matmul
 from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_max, reduce_min
 from inlaid.ops.shape import reshape
-from inlaid.types import DType, dtype
+from inlaid_runtime.types import DType, dtype
 
 # --- quantise, dequantise ---------------------------------------------------------------------------------------------
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.arith import Dim
-from inlaid.errors import TrainingWarning
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
 from inlaid.graph.ir import Expr, constant, tuple_item
@@ -24,7 +22,9 @@ from inlaid.ops.elementwise import add, div, less, less_equal, log, mul, neg, su
 from inlaid.ops.random import random_normal, random_uniform
 from inlaid.ops.reduce import argmax
 from inlaid.ops.shape import full
-from inlaid.types import DType
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import TrainingWarning
+from inlaid_runtime.types import DType
 
 
 def _drawn(node: Node, operator: Operator, shape: tuple[Dim, ...], of: DType) -> Expr:

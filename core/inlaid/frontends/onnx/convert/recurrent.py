@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Converter, Node, as_float32
 from inlaid.graph.ir import Expr, call, tuple_item
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import scalar
 from inlaid.ops.recurrent import ACTIVATIONS, GruAttrs, LstmAttrs, RecurrentAttrs, gru, lstm, rnn
 from inlaid.ops.shape import full, transpose
+from inlaid_runtime.arith import Dim
 
 _PARAMETERS: Mapping[str, tuple[float, float]] = {
     "Affine": (1.0, 0.0),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from inlaid import arith
 from inlaid.frontends.bind import element_of
 from inlaid.frontends.onnx.convert.shape import int64
 from inlaid.frontends.onnx.node import Converter, Node
@@ -30,6 +29,7 @@ from inlaid.ops.elementwise import (
 )
 from inlaid.ops.reduce import argmax, argmin, cumprod, cumsum, reduce_max, reduce_min, reduce_prod, reduce_sum
 from inlaid.ops.shape import iota, pad, reshape
+from inlaid_runtime import arith
 
 Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
 """Reduces a tensor: (tensor, axes, keepdims) -> result."""

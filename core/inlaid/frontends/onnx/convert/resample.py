@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.window import ints
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_shape
@@ -23,6 +21,8 @@ from inlaid.ops.roi import roi_align, roi_max_pool
 from inlaid.ops.sample import grid_sample
 from inlaid.ops.shape import broadcast_to, concat, iota, reshape, simple
 from inlaid.ops.shape import sizes as sizes_of
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 
 def _floats(node: Node, index: int) -> tuple[float, ...]:

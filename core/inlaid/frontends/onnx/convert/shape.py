@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.bind import element_of, integer
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
@@ -37,7 +35,9 @@ from inlaid.ops.index import take
 from inlaid.ops.reduce import reduce_max, reduce_min, reduce_prod, reduce_sum
 from inlaid.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, tile, transpose
 from inlaid.ops.slicing import dynamic_slice
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType
 
 
 def zero(type_: TensorType) -> Expr:

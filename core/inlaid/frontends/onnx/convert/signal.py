@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.fourier import part_of, resize_axis, stack_parts, swap_axes, transform, waves
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.proto import dtype_of
@@ -19,7 +17,9 @@ from inlaid.ops.elementwise import add, cos, div, mod, mul, sub
 from inlaid.ops.index import take
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import iota
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import dtype
 
 # --- windows ----------------------------------------------------------------------------------------------------------
 

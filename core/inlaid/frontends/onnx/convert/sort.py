@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.convert.shape import scalar
 from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.ir import Expr, constant, tuple_item
@@ -15,6 +13,8 @@ from inlaid.ops.index import take
 from inlaid.ops.select import non_max_suppression, unique
 from inlaid.ops.shape import reshape, transpose
 from inlaid.ops.sort import topk
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 
 def _topk(node: Node) -> tuple[Expr, ...]:

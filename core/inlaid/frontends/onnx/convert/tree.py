@@ -13,7 +13,7 @@ from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.graph.conditions import require_at_least
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of
-from inlaid.records import dataclass
+from inlaid_runtime.records import dataclass
 
 COMPARISONS = ("<=", "<", ">=", ">", "==", "!=", "in")
 """Comparison operators, by their number in `nodes_modes`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.frontends.onnx.node import Node
-from inlaid.types import TensorType
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import TensorType
 
 
 def spatial_shape(node: Node) -> tuple[Dim, ...]:

@@ -8,14 +8,15 @@ from functools import reduce
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.tflite.fixed import half_up, number, reciprocal, whole_vectors
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
 from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import fixed_points, scaled
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 SUM_BITS = {8: 20, 16: 15}
 """Fraction bits of sums of stored integers, by their width."""

@@ -8,7 +8,7 @@ from functools import partial
 from inlaid import ops
 from inlaid.frontends.tflite.node import Converter, Node
 from inlaid.graph.ir import Expr, constant, function, if_, loop, tuple_, tuple_item, var
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 def _flag(value: Expr) -> Expr:

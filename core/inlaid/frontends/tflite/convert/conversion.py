@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.frontends.tflite.fixed import in_vectors, rounded_away, whole_vectors
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.graph.conditions import require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import join, slice_axis
+from inlaid_runtime import arith
 
 FLOATS = 8
 """Floats per iteration of LiteRT's vector code for quantisation."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, slice_axis
 from inlaid.ops.shape import simple
+from inlaid_runtime import arith
 
 
 def _non_max_suppression(node: Node) -> tuple[Expr, Expr, Expr]:

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant, tuple_item
 from inlaid.ops.compose import cast_to, expand_dims, scalar, slice_axis
 from inlaid.ops.shape import simple
-from inlaid.types import DType, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.types import DType, dtype
 
 MOST_BOUNDARIES = 4096
 """Maximum number of boundaries: each is compared with every value."""

@@ -22,8 +22,8 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import scalar, slice_axis
 from inlaid.ops.fixed_point import scaled
 from inlaid.ops.steps import States, run_steps
-from inlaid.records import dataclass
-from inlaid.types import dtype
+from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import dtype
 
 GATE_BITS = 12
 """Fraction bits of a gate before its activation."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.shapes import quotient
 from inlaid.frontends.tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
 from inlaid.frontends.tflite.fixed import in_vectors, rounded_away
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.graph.conditions import require_equal, require_static
 from inlaid.graph.ir import Constant, Expr, constant
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 ROUNDED_FACTORS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 """Operators for which LiteRT multiplies two scales in float32. For other operators it uses float64, except for uint8."""

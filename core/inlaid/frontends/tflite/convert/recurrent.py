@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid import arith, ops
+from inlaid import ops
 from inlaid.frontends.tflite.convert import integer_lstm
 from inlaid.frontends.tflite.node import ACTIVATIONS, Converter, Node, Updated, tensor_type, typed
 from inlaid.graph.conditions import require_equal, require_shape
@@ -17,7 +17,8 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, join, scalar, slice_axis
 from inlaid.ops.fixed_point import scaled
 from inlaid.ops.steps import States, run_steps
-from inlaid.records import dataclass
+from inlaid_runtime import arith
+from inlaid_runtime.records import dataclass
 
 SMALL = 1e-8
 """Epsilon that LiteRT adds to a variance."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlaid import ops
-from inlaid.arith import Dim
 from inlaid.frontends.tflite.model import Array
 from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to
+from inlaid_runtime.arith import Dim
 
 LONGEST = 1 << 16
 """Maximum extent of a side of an image."""

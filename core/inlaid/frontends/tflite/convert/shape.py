@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.shapes import cut, quotient, range_size, require_parts, require_squeezed
 from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
 from inlaid.frontends.tflite.table import all_values, look_up
@@ -15,6 +14,8 @@ from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
 from inlaid.ops.shape import simple
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
 

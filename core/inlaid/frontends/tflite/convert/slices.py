@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from inlaid import arith, ops
-from inlaid.arith import Dim
+from inlaid import ops
 from inlaid.frontends.shapes import cut, normal_range
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type
 from inlaid.graph.conditions import require_at_most, require_multiple, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, expand_dims, join, reversed_axis, scalar, slice_axis, squeeze
 from inlaid.ops.shape import simple
-from inlaid.records import dataclass
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
 
 # --- slices -----------------------------------------------------------------------------------------------------------
 

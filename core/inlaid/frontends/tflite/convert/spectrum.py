@@ -12,7 +12,7 @@ from inlaid.frontends.tflite.model import COMPLEX, Tensor
 from inlaid.frontends.tflite.node import Converter, Node, Updated, typed
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import scalar
-from inlaid.records import replace
+from inlaid_runtime.records import replace
 
 MOVING = (
     "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "GATHER_ND", "PACK", "PAD", "PADV2", "RESHAPE", "REVERSE_V2",

@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from inlaid.cache import Store, digest
-from inlaid.errors import CompileError, TargetError
 from inlaid_cuda.driver import MAP_BYTES, MOST_RANK, TensorMap
+from inlaid_runtime.cache import Store, digest
+from inlaid_runtime.errors import CompileError, TargetError
 
 COMPILERS = ("c++", "g++", "clang++")
 """Names of C++ compilers, in order of preference."""

@@ -19,12 +19,12 @@ from enum import IntEnum
 from operator import le
 from typing import Any, TypeVar
 
-from inlaid.cache import caches
-from inlaid.errors import CompileError
 from inlaid_cuda.arguments import Arguments
 from inlaid_cuda.array_interface import STREAMS
 from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status, TensorMap
 from inlaid_cuda.emulation.build import MOST_THREADS, STACK_BYTES, Kernel, Launch, compile_source, encode_tensor_map, load_library
+from inlaid_runtime.cache import caches
+from inlaid_runtime.errors import CompileError
 
 _T = TypeVar("_T")
 _ALIGNMENT = 256

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
@@ -17,8 +15,10 @@ from inlaid.tensor.analysis.races import variable_bounds
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.transform.paths import nest
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
 from inlaid_cuda.capabilities import SHARED
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import dtype
 
 BYTES = (16, 8, 4)
 """Sizes in bytes that one instruction can copy."""

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from inlaid.codegen.c_statements import Emitter, RegionPointer
-from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_cuda.capabilities import SHARED, architecture
@@ -22,6 +21,7 @@ from inlaid_cuda.options import DEFAULT, HOST, CudaOptions, compute_capability
 from inlaid_cuda.tensor_cores import copies, tile_functions, waits, wgmma
 from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
 from inlaid_cuda.tensor_cores.unit import fragment_product, fragment_rows, fragment_sums, fragment_zero
+from inlaid_runtime.errors import Unsupported
 
 _SECTION = re.compile(r"^//: (\w+)\n", re.MULTILINE)
 _FROM_75 = ("float16", "int8", "uint8")

@@ -14,9 +14,6 @@ from functools import lru_cache, partial
 from math import prod
 from typing import ClassVar
 
-from inlaid import arith
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of, prepared
@@ -35,12 +32,15 @@ from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR
 from inlaid_cuda.capabilities import FRAGMENT, SHARED
 from inlaid_cuda.tensor_cores.products import LANES_AXIS
 from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, best_stages, rank_tilings, stages_of
 from inlaid_cuda.tensor_cores.unit import FragmentUnit, depth_of, find_unit
 from inlaid_cuda.tensor_cores.waits import COPY, MOST_STAGES
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR
 
 WARP_AXES = {"mt": "threadIdx.z", "nt": "threadIdx.y"}
 """Thread axis of each loop over warps: `mt` along rows, `nt` along columns."""

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Expr, Var
 from inlaid.codegen.threads.indices import flat_index
-from inlaid.errors import CompileError
 from inlaid.schedules.threads.contraction import Axis
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.races import variable_bounds
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, mapped
-from inlaid.types import dtype
 from inlaid_cuda.capabilities import SHARED
 from inlaid_cuda.driver import MOST_BOX, MOST_RANK, STRIDE_BYTES, TensorMap
 from inlaid_cuda.tensor_cores.wgmma import SWIZZLED, chunk_of
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr, Var
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.types import dtype
 
 LOAD, AWAIT, BARRIERS, END = "cuda.load_tile", "cuda.await_tile", "cuda.tile_barriers", "cuda.end_tile_barriers"
 ALL_THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.transform.paths import nest
-from inlaid.types import dtype
 from inlaid_cuda.capabilities import FRAGMENT
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import dtype
 
 SIDE, ROW_BYTES = 16, 32
 """SIDE: rows of a fragment, and columns of an accumulator fragment. ROW_BYTES: bytes per row of an operand fragment."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid import arith
 from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 
 COPY, WGMMA = "cuda.copy.", "cuda.wgmma."
 """Name prefixes of intrinsics: copies, and warpgroup products that read shared memory written by threads."""

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.plugins.contract import Threads
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
@@ -21,7 +19,6 @@ from inlaid.schedules.threads.product_nest import block_of, loop_of
 from inlaid.schedules.threads.tile_model import Problem, problem_of
 from inlaid.schedules.threads.tiles import runs_along
 from inlaid.tensor import ir
-from inlaid.types import ROW_MAJOR
 from inlaid_cuda.capabilities import ACCUMULATORS, SHARED
 from inlaid_cuda.tensor_cores.product import (
     VECTOR_BYTES,
@@ -47,6 +44,9 @@ from inlaid_cuda.tensor_cores.tiles import (
 )
 from inlaid_cuda.tensor_cores.unit import FragmentUnit
 from inlaid_cuda.tensor_cores.wgmma import accumulator_name, chunk_of, has_transposed, product_name
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR
 
 
 class WarpgroupRule:

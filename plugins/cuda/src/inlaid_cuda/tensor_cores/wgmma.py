@@ -22,17 +22,17 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product as pairs
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.codegen.c_statements import Emitter, RegionPointer
-from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.transform.paths import nest
-from inlaid.types import dtype
 from inlaid_cuda.capabilities import ACCUMULATORS, SHARED
 from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
 from inlaid_cuda.tensor_cores.waits import WGMMA
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import dtype
 
 ROWS = 64
 """Rows of a warpgroup product."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from inlaid.errors import TargetError
-from inlaid.runtime.c_source import MISSING, REMEDY, find_compiler, link_shared
 from inlaid_microcontroller.boards import Board
 from inlaid_microcontroller.boards.emulate import Firmware, missing, run
+from inlaid_runtime.errors import TargetError
+from inlaid_runtime.execution.c_source import MISSING, REMEDY, find_compiler, link_shared
 
 _SOURCE = "accesses.c"
 _PRINTED = re.compile(r"^accesses (\d+) (\d+)$", re.MULTILINE)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from inlaid.errors import KernelFault, TargetError
 from inlaid_microcontroller.boards import INSTALL, Board, Memory
+from inlaid_runtime.errors import KernelFault, TargetError
 
 LIMIT = 120.0
 """Timeout of a run in seconds."""

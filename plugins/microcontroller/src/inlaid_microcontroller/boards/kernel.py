@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import KernelFault
 from inlaid_microcontroller.boards import Board
 from inlaid_microcontroller.boards.emulate import Firmware, build, run
 from inlaid_microcontroller.source import ModelSource
+from inlaid_runtime.errors import KernelFault
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from inlaid import arith
 from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range
@@ -32,6 +31,7 @@ from inlaid_microcontroller.options import Cpu
 from inlaid_microcontroller.schedules.rows import COPY
 from inlaid_microcontroller.schedules.vector_depthwise import WindowSums, window_sums
 from inlaid_microcontroller.unit import PREFIX
+from inlaid_runtime import arith
 
 CALLED = 64
 """Minimum bytes of a copy for which compilers call memcpy instead of inlining it."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.ops.fixed_point import fixed_value
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, is_static, merge_chains
@@ -14,8 +12,10 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, dtype
 from inlaid_microcontroller.schedules.scalar import channels_last
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import ROW_MAJOR, dtype
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 RAISED = 20

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from inlaid import arith
 from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.shape import inline_all, last_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
 from inlaid_microcontroller.schedules.product import Product
 from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_for, requantisation, requantised, rescaling
+from inlaid_runtime import arith
+from inlaid_runtime.types import dtype
 
 INT8, INT32, BOOL = dtype("int8"), dtype("int32"), dtype("bool")
 MOST_PRODUCTS = 1 << 15

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlaid import arith
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import InputInfo
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_of
 from inlaid.tensor import ir
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 
 @dataclass(frozen=True)

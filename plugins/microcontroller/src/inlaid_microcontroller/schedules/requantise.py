@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.ops.fixed_point import fixed_value
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import dtype
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 ROUNDINGS = ("up", "away")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import dtype
 from inlaid_microcontroller.schedules.product import Product
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
+from inlaid_runtime.types import dtype
 
 INT8, BOOL = dtype("int8"), dtype("bool")
 

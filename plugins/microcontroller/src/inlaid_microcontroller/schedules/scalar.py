@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from inlaid.arith import Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
@@ -21,7 +19,9 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime.arith import Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import ROW_MAJOR, Layout
 
 CHANNEL = 1
 """Number of the channel axis."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Var
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import Layout, dtype
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
 from inlaid_microcontroller.schedules.requantise import ROUNDINGS, requantised_value
 from inlaid_microcontroller.schedules.rows import rows_of
 from inlaid_microcontroller.schedules.vector_direct import vector_dot
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Var
+from inlaid_runtime.types import Layout, dtype
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LANES = 8

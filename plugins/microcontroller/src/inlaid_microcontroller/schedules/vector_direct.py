@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import SizeVar, Var
 from inlaid.schedules.dot import Dot, dots_of
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.types import Layout, dtype
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer, merged
 from inlaid_microcontroller.schedules.requantise import intrinsic_for
 from inlaid_microcontroller.schedules.rows import Rows, copy_run, rows_of
+from inlaid_runtime import arith
+from inlaid_runtime.arith import SizeVar, Var
+from inlaid_runtime.types import Layout, dtype
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LEAST = 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 
 Env = Mapping[arith.Expr, int]
 """Values of the loop variables around a nest."""

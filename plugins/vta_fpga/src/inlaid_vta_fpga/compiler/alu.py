@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid_runtime.errors import ScheduleError
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 _OPS = {"min": AluOp.MIN, "max": AluOp.MAX, "add": AluOp.ADD}

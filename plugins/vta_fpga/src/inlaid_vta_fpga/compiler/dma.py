@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid_runtime.errors import ScheduleError
 from inlaid_vta_fpga.compiler.affine import Affine, Env, Guard, Loops
 from inlaid_vta_fpga.compiler.tasks import Access, Step, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory

@@ -7,7 +7,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Expr, Function, constant, function, var
 from inlaid.plugins import Conformance
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 
 
 def conformance() -> Conformance:

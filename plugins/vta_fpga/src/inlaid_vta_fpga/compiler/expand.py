@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
 from inlaid_vta_fpga.compiler.affine import Affine, Loops, guards, scalar
 from inlaid_vta_fpga.compiler.alu import chain_of
 from inlaid_vta_fpga.compiler.dma import Transfer

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from inlaid import arith
 from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.footprint import reads
 from inlaid.tensor.lower import lower
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
 from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.isa.instructions import AluOp
 

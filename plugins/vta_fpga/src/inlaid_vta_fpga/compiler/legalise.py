@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import Unsupported
 from inlaid.lowering.steps import Step
 from inlaid.ops.composites import Layer as Numbers
 from inlaid.ops.composites import Output, decode_binary, decode_layer, window
 from inlaid.ops.requantisation import Factor
-from inlaid.types import TensorType, Type
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import TensorType, Type
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 Array = np.ndarray[Any, Any]

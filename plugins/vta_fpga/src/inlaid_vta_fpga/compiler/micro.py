@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
+from inlaid_runtime.errors import ScheduleError
 from inlaid_vta_fpga.compiler.affine import Affine, Env, Loops
 from inlaid_vta_fpga.compiler.fold import Dim, fold
 from inlaid_vta_fpga.compiler.tasks import Access, Indices, Step, Tile

@@ -18,7 +18,7 @@ from inlaid.ops import composites
 from inlaid.ops.composites import Window, decode_binary, decode_layer, window
 from inlaid.ops.shape import pad
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
-from inlaid.types import TensorType
+from inlaid_runtime.types import TensorType
 from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places, sizes_of
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 

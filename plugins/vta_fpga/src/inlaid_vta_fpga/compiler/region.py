@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import CompileError
 from inlaid.lowering.steps import StepProgram
+from inlaid_runtime.errors import CompileError
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
 from inlaid_vta_fpga.compiler.legalise import BiasStage, Layer, ProductStage, constant_vector, layers

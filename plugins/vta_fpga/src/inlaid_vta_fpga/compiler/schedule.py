@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
@@ -13,6 +12,7 @@ from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_progra
 from inlaid.tensor.transform.paths import replace_allocs
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid_runtime.arith import Var
 from inlaid_vta_fpga.compiler.intrinsics import ACC, GEMM, INP, RESET, WGT, intrinsics
 from inlaid_vta_fpga.compiler.kernels import Kernel, Source
 

@@ -7,10 +7,10 @@ from itertools import count
 
 import numpy as np
 
-from inlaid import arith
-from inlaid.errors import ScheduleError
-from inlaid.memory.planner import Lifetime, plan
 from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.memory.planner import Lifetime, plan
 from inlaid_vta_fpga.compiler.tasks import Task, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod, sqrt
 
-from inlaid.errors import Unsupported
+from inlaid_runtime.errors import Unsupported
 from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.compiler.schedule import TileSizes
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory

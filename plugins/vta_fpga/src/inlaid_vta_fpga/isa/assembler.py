@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inlaid.errors import ParseError, suggestion
+from inlaid_runtime.errors import ParseError, suggestion
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding, EncodingError
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store, Uop

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
-from inlaid.errors import TargetError
+from inlaid_runtime.errors import TargetError
 
 
 class Memory(IntEnum):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from inlaid.errors import InlaidError
+from inlaid_runtime.errors import InlaidError
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store, Uop, Uops
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from inlaid.errors import KernelFault
+from inlaid_runtime.errors import KernelFault
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding, EncodingError
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store

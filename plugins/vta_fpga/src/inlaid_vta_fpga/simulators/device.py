@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from inlaid.errors import KernelFault
+from inlaid_runtime.errors import KernelFault
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, PAGE_BYTES, Memory
 
 Dram = npt.NDArray[np.uint8]

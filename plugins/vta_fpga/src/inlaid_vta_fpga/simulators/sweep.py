@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
 
-from inlaid.errors import InlaidError, TargetError
+from inlaid_runtime.errors import InlaidError, TargetError
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Instruction
 from inlaid_vta_fpga.simulators.timed import Timed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from inlaid import arith
-from inlaid.arith import substitute
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import substitute
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX
 from inlaid_x86.llvm.values import Value, splat

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import struct
 
-from inlaid.errors import Unsupported
-from inlaid.types import DType
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import DType
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, scalar_type, splat, vector_type
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from inlaid import arith
-from inlaid.errors import CompileError
 from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_runtime.errors import CompileError
 from inlaid_x86.llvm import arithmetic
 from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.function import FunctionPrinter, mangle

@@ -1,12 +1,12 @@
-"""Printing of integer expressions (`inlaid.arith`) as 64-bit arithmetic."""
+"""Printing of integer expressions (`inlaid_runtime.arith`) as 64-bit arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from inlaid import arith
 from inlaid.tensor.transform.printable import separate
+from inlaid_runtime import arith
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, splat
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from inlaid import arith
 from inlaid.tensor import ir
+from inlaid_runtime import arith
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.values import Value, vector_type
 
 if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
-    from inlaid.types import MemoryScope
+    from inlaid_runtime.types import MemoryScope
     from inlaid_x86.llvm.expressions import ExpressionPrinter
 
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from inlaid import arith
-from inlaid.errors import CompileError, Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import places
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_runtime import arith
+from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.expressions import CUT_BYTES, ExpressionPrinter
 from inlaid_x86.llvm.function import FunctionPrinter

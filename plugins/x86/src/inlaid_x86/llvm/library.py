@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from inlaid import arith
-from inlaid.arith import Dim
 from inlaid.codegen.library import (
     INVALID_SIZE,
     TEAM_ALIGNMENT,
@@ -17,7 +15,9 @@ from inlaid.codegen.library import (
     LibraryFunction,
     Place,
 )
-from inlaid.errors import CompileError
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import CompileError
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.region import CONTEXT, MESSAGE_BYTES, message_table
@@ -105,7 +105,7 @@ class _Function:
         if calls:
             p.label("failed")
             code = p.op(f"load i32, ptr {self.status}", "i32")
-            refused = p.op(f"icmp slt {code}, 0", "i1")  # `inlaid.runtime.host.VIOLATION` or less
+            refused = p.op(f"icmp slt {code}, 0", "i1")  # `inlaid_runtime.execution.host.VIOLATION` or less
             self._fail(p.op(f"select {refused}, i32 {INVALID_SIZE}, {code}", "i32").ref, self.context)
         arguments = [f"{INDEX} %size{number}" for number in range(len(function.sizes))]
         arguments += [f"ptr %argument{number}" for number in range(function.arguments)]

@@ -6,10 +6,10 @@ chosen so that the last iteration writes directly to the result if the trip coun
 
 from __future__ import annotations
 
-from inlaid import arith
-from inlaid.artifact import TensorSpec
-from inlaid.errors import CompileError
 from inlaid.tensor.region import RegionLoop
+from inlaid_runtime import arith
+from inlaid_runtime.artifact import TensorSpec
+from inlaid_runtime.errors import CompileError
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.region import CONTEXT, MESSAGE_BYTES, POLL, Dialect, message_table, open_polls

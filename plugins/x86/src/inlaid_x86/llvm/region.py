@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from inlaid import arith
-from inlaid.arith import substitute
-from inlaid.errors import CompileError
-from inlaid.runtime.host import VIOLATION
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, RegionBuffer, RegionProgram, size_vars
+from inlaid_runtime import arith
+from inlaid_runtime.arith import substitute
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.execution.host import VIOLATION
 from inlaid_x86.llvm import access
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter

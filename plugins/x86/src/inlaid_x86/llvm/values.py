@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import struct
 
-from inlaid.errors import Unsupported
-from inlaid.types import DType
+from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.types import DType
 
 _SCALAR = {
     "float16": "half",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Expr, Var
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
@@ -18,7 +16,9 @@ from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr, Var
+from inlaid_runtime.types import ROW_MAJOR, Layout
 from inlaid_x86.tiles.nest import (
     LEAST_ROWS,
     TiledProduct,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Expr, Var
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer
@@ -14,7 +12,9 @@ from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, fin
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.layouts import with_layouts
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr, Var
+from inlaid_runtime.types import ROW_MAJOR, Layout
 from inlaid_x86.tiles.nest import (
     LEAST_ROWS,
     TiledProduct,

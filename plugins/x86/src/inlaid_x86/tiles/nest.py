@@ -14,9 +14,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 
-from inlaid import arith
-from inlaid.arith import Dim, Expr, Var
-from inlaid.errors import ScheduleError
 from inlaid.schedules.shape import Anchor, blocks_of, inline_all, last_of
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
@@ -24,7 +21,10 @@ from inlaid.tensor.build import Builder
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.lower_blocks import joined, truth
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.types import dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim, Expr, Var
+from inlaid_runtime.errors import ScheduleError
+from inlaid_runtime.types import dtype
 from inlaid_x86.tiles.unit import TileUnit
 
 LEAST_ROWS = 4

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid import arith
-from inlaid.arith import Expr, SizeVar, Var
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.transform.paths import nest
-from inlaid.types import MemoryScope, dtype
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Expr, SizeVar, Var
+from inlaid_runtime.types import MemoryScope, dtype
 
 
 def tile_zero(total: str, scope: str) -> ir.LoopProgram:

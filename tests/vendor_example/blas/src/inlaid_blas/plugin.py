@@ -1,15 +1,9 @@
-"""Hook implementations of the plugin. Heavy modules are imported on use."""
+"""Hooks of the compile half. Heavy modules are imported on use."""
 
-from dataclasses import dataclass
+from inlaid.plugins import Capabilities, TargetSpec, hookimpl
+from inlaid_blas.options import BlasOptions
 
-from inlaid.plugins import Capabilities, DeviceStatus, TargetSpec, hookimpl
-
-PLUGIN_API_VERSION = 2
-
-
-@dataclass(frozen=True)
-class BlasOptions:
-    threads: int = 1
+PLUGIN_API_VERSION = 3
 
 
 def _capabilities(options):
@@ -35,18 +29,3 @@ def inlaid_codegen(target):
     from inlaid_blas.codegen import BlasCodegen
 
     return BlasCodegen()
-
-
-@hookimpl
-def inlaid_runtime(target):
-    from inlaid_blas.runtime import BlasRuntime
-
-    return BlasRuntime(target.options.threads)
-
-
-@hookimpl
-def inlaid_probe(target):
-    from inlaid.runtime.c_source import MISSING, find_compiler
-    from inlaid_blas.runtime import library
-
-    return DeviceStatus(True, library()._name) if find_compiler() else DeviceStatus(False, MISSING)

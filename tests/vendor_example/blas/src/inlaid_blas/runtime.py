@@ -4,7 +4,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from inlaid.runtime.c_source import CSourceRuntime
+from inlaid_runtime.execution.c_source import CSourceRuntime
 
 FORMAT, VERSION = "blas-c", 1
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from inlaid.arith import SizeVar
-from inlaid.errors import InlaidError, ModelImportError
 from inlaid.graph.ir import Module, Span, constant, function, tuple_, var
 from inlaid.ops import TABLE
-from inlaid.types import TensorType
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.errors import InlaidError, ModelImportError
+from inlaid_runtime.types import TensorType
 
 
 def load(source):

@@ -2,7 +2,7 @@
 
 from inlaid.plugins import Frontend, hookimpl
 
-PLUGIN_API_VERSION = 2
+PLUGIN_API_VERSION = 3
 MARK = b"#!sentences"
 
 

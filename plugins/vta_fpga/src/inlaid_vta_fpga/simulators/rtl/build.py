@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inlaid.cache import Store, caches, digest
-from inlaid.errors import CompileError, TargetError
+from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.errors import CompileError, TargetError
 
 SOURCES = Path(__file__).parent
 TOP = "vta"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from inlaid.errors import KernelFault, TargetError
+from inlaid_runtime.errors import KernelFault, TargetError
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Instruction, Module

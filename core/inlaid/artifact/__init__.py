@@ -1,5 +1,0 @@
-"""Artifacts, signatures and plan instructions: the contents of a package. The plan is in `inlaid.artifact.plan`."""
-
-from inlaid.artifact.artifact import ALIGNMENT, PORTABLE_C, Artifact, DimSource, KernelInfo, Signature, TensorSpec
-
-__all__ = ["ALIGNMENT", "PORTABLE_C", "Artifact", "DimSource", "KernelInfo", "Signature", "TensorSpec"]

@@ -1,5 +1,0 @@
-"""Memory planning: computes offsets in an arena from the lifetimes of buffers."""
-
-from inlaid.memory.planner import Arena, Lifetime, aligned, lower_bound, plan
-
-__all__ = ["Arena", "Lifetime", "aligned", "lower_bound", "plan"]

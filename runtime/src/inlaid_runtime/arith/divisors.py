@@ -1,0 +1,84 @@
+"""Conditions that divisors are not 0.
+
+`Evaluation` raises ZeroDivisionError, and a condition that it cannot evaluate does not hold. Generated code computes some number
+instead, and such a condition would hold there.
+"""
+
+from __future__ import annotations
+
+from inlaid_runtime.arith.analyzer import prove
+from inlaid_runtime.arith.expr import (
+    ONE,
+    And,
+    Dim,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    Or,
+    Select,
+    compare,
+    logical_and,
+    logical_not,
+    logical_or,
+    post_order,
+    select,
+    wrap,
+)
+
+
+def has_value(expr: Dim) -> Expr:
+    """Return the condition that an expression has a value: that no divisor is 0 which its evaluation needs (see `Evaluation`)."""
+    order = post_order(wrap(expr))
+    if not any(isinstance(node, (FloorDiv, FloorMod)) for node in order):
+        return ONE
+    found: dict[int, Expr] = {}
+    for node in order:
+        parts = [found[id(operand)] for operand in node.operands]
+        if all(part is ONE for part in parts) and not isinstance(node, (FloorDiv, FloorMod)):
+            found[id(node)] = ONE
+            continue
+        match node:
+            case FloorDiv(operands=(_, divisor)) | FloorMod(operands=(_, divisor)):
+                nonzero = compare("!=", divisor, 0)
+                parts.append(ONE if prove(nonzero) else nonzero)
+                found[id(node)] = _all(parts)
+            case And(operands=(first, _)):
+                found[id(node)] = _all([parts[0], _if(first, parts[1])])
+            case Or(operands=(first, _)):
+                found[id(node)] = _all([parts[0], logical_or(first, parts[1])])
+            case Select(operands=(condition, _, _)):
+                found[id(node)] = _all([parts[0], select(condition, parts[1], parts[2])])
+            case _:
+                found[id(node)] = _all(parts)
+    return found[id(order[-1])]
+
+
+def with_value(condition: Dim) -> Dim:
+    """Return a condition that is false, instead of undefined, where a divisor is 0."""
+    if isinstance(condition, int):
+        return condition
+    defined = has_value(condition)
+    return condition if defined is ONE else logical_and(defined, condition)
+
+
+def _if(condition: Expr, conclusion: Expr) -> Expr:
+    """Return the condition that one condition implies another."""
+    if _conjuncts(conclusion) <= _conjuncts(condition):
+        return ONE
+    return logical_or(logical_not(condition), conclusion)
+
+
+def _conjuncts(condition: Expr) -> frozenset[Expr]:
+    return frozenset(node for node in post_order(condition, below=_both) if not isinstance(node, And))
+
+
+def _both(node: Expr) -> tuple[Expr, ...]:
+    return node.operands if isinstance(node, And) else ()
+
+
+def _all(conditions: list[Expr]) -> Expr:
+    result: Expr = ONE
+    for condition in conditions:
+        if not _conjuncts(condition) <= _conjuncts(result):
+            result = logical_and(result, condition)
+    return result

@@ -1,0 +1,29 @@
+"""Assigns tensors whose sizes become known during a run to blocks of device memory.
+
+Lifetimes of such tensors can be planned, byte offsets cannot. Tensors of disjoint lifetimes share a block, a buffer that grows to
+the size of the largest tensor. If a block grows, other blocks and the arena stay in place.
+"""
+
+from __future__ import annotations
+
+from inlaid_runtime.artifact.plan import Plan
+from inlaid_runtime.artifact.touched import lifetimes
+
+
+def blocks_of(plan: Plan) -> dict[int, int]:
+    """Return the block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
+
+    An output on a device shares its block with no other value: a caller that does not know the size copies it after all steps."""
+    planned = ("dynamic", "output")
+    owners, lives = lifetimes(plan.values, plan.instructions, lambda value: value.storage in planned and bool(value.device))
+    for _, number in plan.outputs:
+        if number in owners:
+            lives[owners[number]] = -1, len(plan.instructions)
+    places: dict[int, int] = {}
+    ends: dict[str, list[int]] = {}
+    for owner, (first, last) in sorted(lives.items(), key=lambda item: item[1]):
+        taken = ends.setdefault(plan.values[owner].device, [])
+        place = next((number for number, end in enumerate(taken) if end < first), len(taken))
+        taken[place : place + 1] = [last]
+        places[owner] = place
+    return {number: places[owner] for number, owner in owners.items()}

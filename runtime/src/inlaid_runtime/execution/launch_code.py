@@ -1,0 +1,163 @@
+"""Encodes and decodes the code of artifacts for devices that run grids of threads: a launch plan and a program of kernels."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from inlaid_runtime import arith
+from inlaid_runtime.artifact import Artifact
+from inlaid_runtime.errors import PackageError, Unsupported
+from inlaid_runtime.execution.codec import Json, decode, encode, expect, expect_int
+from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, Step
+from inlaid_runtime.execution.verify import DimVerifier
+
+_LENGTH = struct.Struct("<Q")
+"""Header of the launches and of the kernels in the code: the byte length of JSON that follows. The program follows the kernels.
+
+Kernels and program are compiled together, and the launches are checked against the kernels.
+"""
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """The kernels of a region as they are encoded."""
+
+    kernels: tuple[KernelFunction, ...]
+
+
+def encode_launches(plan: LaunchPlan, program: bytes) -> bytes:
+    """Encode a plan and the program of its kernels, source or binary. Equal arguments give equal bytes."""
+    launches = {name: value for name, value in encode(replace(plan, kernels=())).items() if name != "kernels"}
+    texts = [json.dumps(item, separators=(",", ":")).encode() for item in (launches, encode(_Kernels(plan.kernels)))]
+    return b"".join((*(part for text in texts for part in (_LENGTH.pack(len(text)), text)), program))
+
+
+def decode_launches(artifact: Artifact) -> tuple[LaunchPlan, bytes]:
+    """Decode the plan and the program of an artifact.
+
+    Every number in the plan is checked to be a valid index, and every launch to have the arguments that its kernel takes. Raises
+    `Unsupported` for damaged code.
+    """
+    try:
+        launches, rest = _json(artifact.code, "plan")
+        kernels, program = _json(rest, "kernels")
+        functions = decode(_Kernels, kernels, "kernels").kernels
+        fields = expect(launches, dict, "plan")
+        if "kernels" in fields:
+            raise PackageError("plan: field 'kernels' is unknown")
+        plan = decode(LaunchPlan, {**fields, "kernels": []}, "plan")
+        plan = replace(plan, kernels=functions)
+        for number, function in enumerate(functions):
+            _check_kernel(function, f"kernels[{number}]")
+        _check(plan, artifact)
+    except (PackageError, ValueError, RecursionError) as error:
+        raise Unsupported(f"the code of {artifact.symbol} is damaged: {error}", remedy="compile the model again") from error
+    return plan, program
+
+
+def _json(code: bytes, where: str) -> tuple[Json, bytes]:
+    """Split code into a JSON value and the rest."""
+    if len(code) < _LENGTH.size:
+        raise PackageError(f"{where}: expected at least {_LENGTH.size} bytes, got {len(code)}")
+    (length,) = _LENGTH.unpack_from(code)
+    end = _LENGTH.size + expect_int(length, f"{where}.length", 0, len(code) - _LENGTH.size)
+    return json.loads(code[_LENGTH.size : end]), code[end:]
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps of a plan, including the steps in loop bodies."""
+    for step in steps:
+        yield step
+        yield from all_steps(step.body)
+
+
+def _check_kernel(function: KernelFunction, where: str) -> None:
+    names = function.names
+    if len(set(names)) != len(names):
+        raise PackageError(f"{where}: scalars and witnesses must have different names")
+    sizes = [*(buffer.bytes for buffer in function.buffers), *function.grid, *function.threads]
+    dims = DimVerifier(lambda size: size.name in names)
+    for dim in (*sizes, *(condition.dim for condition in function.conditions)):
+        dims.verify(dim, where)
+    if function.shared < 0:
+        raise PackageError(f"{where}.shared: expected bytes >= 0, got {function.shared}")
+    for descriptor in function.descriptors:
+        _number(descriptor.buffer, len(function.buffers), f"{where}.descriptors.buffer")
+
+
+def _check(plan: LaunchPlan, artifact: Artifact) -> None:
+    signature = artifact.signature
+    stores = {
+        "input": len(signature.inputs),
+        "output": len(signature.outputs),
+        "constant": len(artifact.constants),
+        "arena": 1,
+    }
+    if len(plan.dims) != len(signature.dims):
+        raise PackageError("plan: expected a dimension per one of the signature")
+    declared = [size.dim for size in (*plan.dims, *plan.variables)]
+    variables = {dim for dim in declared if isinstance(dim, arith.SizeVar)}
+    if len(variables) != len(declared):
+        raise PackageError("plan: dimensions and variables must be different names")
+    dims = DimVerifier(variables.__contains__)
+    for number, size in enumerate(plan.sizes):
+        dims.verify(size.dim, f"plan.sizes[{number}]")
+    shared = {given for _, given in artifact.aliases}
+    for number, writes in _check_steps(plan, plan.steps, artifact):  # constants in the source have an unused place without storage
+        place = plan.places[number]
+        if place.storage not in stores:
+            raise PackageError(f"plan.places[{number}].storage: expected one of {', '.join(stores)}, got {place.storage[:80]!r}")
+        _number(place.index, stores[place.storage], f"plan.places[{number}].index")
+        _number(place.offset, len(plan.sizes), f"plan.places[{number}].offset")
+        if writes and place.storage in ("input", "constant"):
+            raise PackageError(
+                f"plan.places[{number}]: a kernel must not write {'an' if place.storage == 'input' else 'a'} {place.storage}"
+            )
+        if place.storage == "input" and place.index in shared:
+            raise PackageError(f"plan.places[{number}]: input {place.index} shares the buffer of an output, which is used instead")
+
+
+def _check_steps(plan: LaunchPlan, steps: Sequence[Step], artifact: Artifact) -> Iterator[tuple[int, bool]]:
+    """Check all indices in steps except indices of places. Yields the indices of the places, and whether they are written."""
+    for step in steps:
+        if step.launch is not None:
+            yield from _check_launch(plan, step.launch, len(artifact.kernels))
+        if step.read is not None:
+            _number(step.read.size, len(plan.dims), "read.size")
+            _number(step.read.buffer, len(plan.places), "read.buffer")
+            source = artifact.signature.dims[step.read.size]
+            if source.input is not None or source.upper is None:
+                raise PackageError(f"read.size: the region does not compute dimension {source.name[:80]}")
+            yield step.read.buffer, False
+        if step.body:
+            _number(step.variable, len(plan.variables), "step.variable")
+            _number(step.extent, len(plan.sizes), "step.extent")
+        if (step.launch is not None) + (step.read is not None) + bool(step.body) > 1:
+            raise PackageError("plan.steps: expected one of launch, read and body in a step, got several")
+        yield from _check_steps(plan, step.body, artifact)
+
+
+def _check_launch(plan: LaunchPlan, launch: Launch, calls: int) -> Iterator[tuple[int, bool]]:
+    _number(launch.kernel, len(plan.kernels), "launch.kernel")
+    _number(launch.call, calls, "launch.call")
+    function = plan.kernels[launch.kernel]
+    for what, numbers, expected in (
+        ("buffers", launch.buffers, len(function.buffers)),
+        ("scalars", launch.scalars, len(function.scalars)),
+        ("witnesses", launch.witnesses, len(function.witnesses)),
+    ):
+        if len(numbers) != expected:
+            raise PackageError(f"launch.{what}: kernel {function.name[:80]} takes {expected}, got {len(numbers)}")
+    for size in (*launch.scalars, *launch.witnesses, *launch.grid, *launch.threads):
+        _number(size, len(plan.sizes), "launch.sizes")
+    for number, parameter in zip(launch.buffers, function.buffers, strict=True):
+        _number(number, len(plan.places), "launch.buffers")
+        yield number, parameter.writes
+
+
+def _number(value: int, count: int, where: str) -> None:
+    """Raise `PackageError` unless 0 <= value < count."""
+    expect_int(value, where, 0, count - 1)

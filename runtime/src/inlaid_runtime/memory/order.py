@@ -1,0 +1,144 @@
+"""Orders the steps of a program to minimise the peak memory in use.
+
+A state is a set of executed steps that is closed under dependences. Running one more step is an edge to another state; its cost is
+the memory live during that step. The best order is a bottleneck shortest path to the full set: Dijkstra's algorithm with the
+maximum cost along a path in place of the sum. Networks have few steps ready at any time, hence few states. If there are too many
+states, a greedy order runs the step that leaves the least memory live first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+
+from inlaid_runtime.records import dataclass
+
+STATES = 1 << 14
+"""Maximum number of states that the search visits, which takes well under a second."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: the numbers of the buffers that it reads and writes, and the numbers of the steps that must run before it."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    needs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A scheduling problem: steps in a valid order; buffer sizes in bytes; the buffers that stay live at the end (`results`); and
+    `shared`, which maps (written, read) to the bytes that buffer `written` may share with `read` if the same step reads it last."""
+
+    steps: tuple[Step, ...]
+    sizes: Mapping[int, int]
+    results: frozenset[int]
+    shared: Mapping[tuple[int, int], int]
+
+
+def best_order(work: Work, states: int = STATES) -> tuple[int, ...]:
+    """Find the order, as step numbers, with the smallest peak memory, or the given order if none is better. The result is optimal
+    unless the search exceeds `states` states."""
+    search = _Search(work)
+    given = tuple(range(len(work.steps)))
+    bound = search.peak(given)
+    found = search.exact(states, bound) or search.greedy()
+    return found if search.peak(found) < bound else given
+
+
+def peak_of(work: Work, order: Sequence[int]) -> int:
+    """Return the peak memory of an order, in bytes."""
+    return _Search(work).peak(order)
+
+
+def bytes_of(work: Work, order: Sequence[int]) -> list[int]:
+    """Return the memory in use during each step of an order, in bytes."""
+    return list(_Search(work).uses(order))
+
+
+class _Search:
+    """A search over states, which are sets of steps as bit masks. A buffer is live from its first writer, or from the beginning,
+    until all its readers have run."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.writers: dict[int, int] = {}
+        self.readers: dict[int, int] = {}
+        for number, step in enumerate(work.steps):
+            for buffer in step.writes:
+                self.writers[buffer] = self.writers.get(buffer, 0) | 1 << number
+            for buffer in step.reads:
+                self.readers[buffer] = self.readers.get(buffer, 0) | 1 << number
+        self.needs = [sum({1 << other for other in step.needs}) for step in work.steps]
+        self.all = (1 << len(work.steps)) - 1
+        self.start = sum(size for buffer, size in work.sizes.items() if buffer not in self.writers)
+
+    def run(self, state: int, live: int, number: int) -> tuple[int, int]:
+        """Return (bytes in use while step `number` runs, bytes live after it)."""
+        step = self.work.steps[number]
+        sizes = self.work.sizes
+        fresh = [buffer for buffer in dict.fromkeys(step.writes) if not self.writers[buffer] & state]
+        after = state | 1 << number
+        gone = [
+            buffer
+            for buffer in dict.fromkeys((*step.reads, *step.writes))
+            if buffer not in self.work.results and not (self.readers.get(buffer, 0) | self.writers.get(buffer, 0)) & ~after
+        ]
+        used = live + sum(sizes[buffer] for buffer in fresh)
+        dying = [buffer for buffer in gone if buffer in step.reads]
+        saved = sum(self.work.shared.get((over, under), 0) for over in fresh for under in dying)
+        return used - saved, used - sum(sizes[buffer] for buffer in gone)
+
+    def ready(self, state: int) -> Iterator[int]:
+        """Iterate over the steps that can run next: not yet executed, with all dependences executed."""
+        return (n for n, needs in enumerate(self.needs) if not state >> n & 1 and not needs & ~state)
+
+    def peak(self, order: Sequence[int]) -> int:
+        return max([self.start, *self.uses(order)])
+
+    def uses(self, order: Sequence[int]) -> Iterator[int]:
+        """Iterate over the bytes in use during each step of an order."""
+        state, live = 0, self.start
+        for number in order:
+            used, live = self.run(state, live, number)
+            state |= 1 << number
+            yield used
+
+    def exact(self, states: int, bound: int) -> tuple[int, ...] | None:
+        """Find an optimal order. None if there are more than `states` states, or no order has a peak below `bound`."""
+        came: dict[int, tuple[int, int]] = {}
+        waiting = [(self.start, 0, 0, self.start, -1, -1)]
+        while waiting and len(came) < states:
+            most, _, state, live, before, number = heapq.heappop(waiting)
+            if state in came:
+                continue
+            came[state] = before, number
+            if state == self.all:
+                return tuple(reversed(list(_way(came, state))))
+            for following in self.ready(state):
+                after = state | 1 << following
+                if after not in came:
+                    used, left = self.run(state, live, following)
+                    if max(most, used) < bound:
+                        # Among equal peaks, expand the state with the most executed steps first.
+                        heapq.heappush(waiting, (max(most, used), -after.bit_count(), after, left, state, following))
+        return None
+
+    def greedy(self) -> tuple[int, ...]:
+        """Build an order by always running the step that leaves the least memory live."""
+        state, live, order = 0, self.start, []
+        while state != self.all:
+            costs = {n: self.run(state, live, n) for n in self.ready(state)}
+            number = min(costs, key=lambda n: (costs[n][1], costs[n][0], n))
+            live = costs[number][1]
+            state |= 1 << number
+            order.append(number)
+        return tuple(order)
+
+
+def _way(came: Mapping[int, tuple[int, int]], state: int) -> Iterator[int]:
+    """Iterate over the steps that led to a state, last step first."""
+    while state:
+        state, number = came[state]
+        yield number
