@@ -157,6 +157,7 @@ LARGE = {
     "columns": stored(ops.matmul(image(70, 300), integers((300, 75)), out_dtype="int32"), 75),
     "elements": added(image(2, 70, 30, 31), image(2, 70, 30, 31, name="z")),
     "channels": conv(image(2, 100, 20, 21), 100, kernel=5, groups=100, strides=(2, 1)),
+    "alignment": conv(image(1, 16, 37, 22), 32, kernel=3),  # a tile that fits but for the alignment of its buffers
 }
 
 

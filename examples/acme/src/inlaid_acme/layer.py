@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from inlaid.ops.composites import Window, decode_average_pool, window
 from inlaid.plugins import Border
-from inlaid_acme.hardware import LANES, SCRATCH, blocks, image, stored_bytes
+from inlaid_acme.hardware import ALIGNMENT, LANES, SCRATCH, blocks, image, stored_bytes
 from inlaid_runtime.types import Layout
 
 POINT = Window((1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 0)
@@ -32,8 +32,9 @@ class Tile:
 
     @property
     def scratch(self):
-        """Bytes of on-chip memory: data has two buffers, since the next tile is loaded during the computation."""
-        *data, weights, result = self.sizes
+        """Bytes of on-chip memory: data has two buffers, since the next tile is loaded during the computation. Each buffer is
+        aligned."""
+        *data, weights, result = (-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes)
         return 2 * sum(data) + weights + result
 
 
