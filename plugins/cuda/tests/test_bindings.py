@@ -133,7 +133,7 @@ def test_errors_name_the_call(library, script, name, status):
 PROBE = """
 from inlaid.plugins import Target
 from inlaid_cuda.options import CudaOptions
-from inlaid_cuda.plugin import inlaid_probe
+from inlaid_cuda.runtime_plugin import inlaid_probe
 print(inlaid_probe(Target("cuda", CudaOptions())))
 """
 

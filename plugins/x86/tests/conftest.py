@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from inlaid_x86 import cpu
+from inlaid_x86_runtime import cpu
 from inlaid_x86_runtime.cpu import LEVELS, host_features
 
 OLDER_HOSTS = ("x86-64-v3", "x86-64-v2")

@@ -27,8 +27,9 @@ from inlaid.tensor.build import Builder
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import ScheduleError, Unsupported
 from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
-from inlaid_x86 import amx, capabilities, cpu, runtime
+from inlaid_x86 import amx, capabilities
 from inlaid_x86.tiles.matmul import TileMatmulRule
+from inlaid_x86_runtime import cpu, runtime
 from inlaid_x86_runtime.cpu import LEVELS, TILE, processor_features
 from inlaid_x86_runtime.options import X86Options
 

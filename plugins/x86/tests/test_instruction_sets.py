@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlaid_x86 import cpu
 from inlaid_x86.emit import target_machine
+from inlaid_x86_runtime import cpu
 from inlaid_x86_runtime.instruction_sets import CPUINFO, FEATURES, LEVELS, reported, usable
 from inlaid_x86_runtime.options import X86Options
 
