@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.execution.c_source import REGION_PARAMETERS, REGION_PRELUDE
 from inlaid_runtime.types import DType
 
-if TYPE_CHECKING:  # the runtime uses this module too, without the compiler
+if TYPE_CHECKING:
     from inlaid.tensor.region import RegionBuffer
 
 C_TYPES = {
@@ -22,29 +21,12 @@ C_TYPES = {
 """C type by name of the element type, for element types with C arithmetic."""
 
 
-_CPLUSPLUS = {"restrict": "__restrict", "_Bool": "bool"}
-"""Keywords of C that kernels use, and their counterparts in C++."""
-
-
 def c_type(of: DType) -> str:
     """Return the C type of an element type. Raises `Unsupported` for a type that C lacks."""
     found = C_TYPES.get(of.name)
     if found is None:
         raise Unsupported(f"C has no type for {of}, expected one of {', '.join(C_TYPES)}")
     return found
-
-
-def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
-    """Format `head(part, ..., part)end` in lines of about `width` characters."""
-    lines, line = [], f"{head}("
-    for number, part in enumerate(parts):
-        text = f"{part}{')' + end if number == len(parts) - 1 else ','}"
-        if len(line) + len(text) + 1 > width and number:
-            lines.append(line)
-            line = f"{' ' * (len(head) - len(head.lstrip()) + 8)}{text}"
-        else:
-            line += f"{' ' * bool(number)}{text}"
-    return "\n".join([*lines, line])
 
 
 def address(buffer: RegionBuffer, offset: str = "") -> str:
@@ -67,9 +49,3 @@ def region_source(symbol: str, body: str, before: str = "") -> bytes:
     unused = "".join(f"    (void){name};\n" for name in names if not re.search(rf"\b{name}\b", body))
     head = f'{REGION_PRELUDE}{before}\n#ifdef __cplusplus\nextern "C"\n#endif\n'
     return f"{head}int32_t {symbol}({REGION_PARAMETERS}) {{\n{unused}{body}\n    return 0;\n}}\n".encode()
-
-
-def cplusplus(text: str) -> str:
-    """Print definitions by which C++ compilers take the keywords of C in a text; "" if it has none."""
-    words = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text)]
-    return f"#ifdef __cplusplus\n{''.join(words)}#endif\n" if words else ""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from inlaid.codegen import c_values
-from inlaid.codegen.c import C_TYPES, c_type, spread
+from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_statements import Emitter, Statements
 from inlaid.codegen.c_values import ATOM, Text
@@ -22,6 +22,7 @@ from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.legalise import carrier, legalise
 from inlaid_runtime import arith
 from inlaid_runtime.errors import Unsupported
+from inlaid_runtime.execution.c_source import spread
 from inlaid_runtime.records import dataclass, field
 from inlaid_runtime.types import DType
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from inlaid.codegen.c import address, cplusplus, region_source
+from inlaid.codegen.c import address, region_source
 from inlaid.codegen.c_indices import helpers, index_text
 from inlaid.codegen.c_kernel import print_kernel, stored_type
 from inlaid.tensor.region import Predicate, RegionBuffer, RegionProgram
 from inlaid_runtime import arith
+from inlaid_runtime.execution.c_source import cplusplus
 from inlaid_runtime.execution.host import VIOLATION
 
 _INCLUDES = "#include <math.h>\n#include <stdio.h>\n#include <string.h>\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlaid.codegen import c_values
-from inlaid.codegen.c import c_type, spread
+from inlaid.codegen.c import c_type
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_indices import helpers
 from inlaid.codegen.launch_plan import AXES, ThreadKernel, ThreadRegion
@@ -32,6 +32,7 @@ from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
 from inlaid.tensor.transform.legalise import legalise
 from inlaid_runtime import arith
 from inlaid_runtime.errors import CompileError, Unsupported
+from inlaid_runtime.execution.c_source import spread
 from inlaid_runtime.execution.launches import Descriptor, LaunchPlan
 
 _WORD_BYTES = 4

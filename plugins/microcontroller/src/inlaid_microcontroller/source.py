@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.codegen.c import cplusplus, spread
 from inlaid_microcontroller.naming import identifier, label
 from inlaid_microcontroller.unit import PREFIX, Buffer, Copy, Loop, Unit
 from inlaid_runtime.artifact import Signature, TensorSpec
+from inlaid_runtime.execution.c_source import cplusplus, spread
 from inlaid_runtime.names import unique
 from inlaid_runtime.types import from_numpy
 

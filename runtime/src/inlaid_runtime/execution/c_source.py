@@ -5,6 +5,7 @@ For code generators that print C or call a library. Source code is readable, and
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -39,6 +40,10 @@ REGION_PARAMETERS = (
     " inlaid_context *context"
 )
 """Parameters of a region's C function, which returns int32_t."""
+
+
+_CPLUSPLUS = {"restrict": "__restrict", "_Bool": "bool"}
+"""Keywords of C that kernels use, and their counterparts in C++."""
 
 
 def find_compiler() -> str | None:
@@ -82,3 +87,22 @@ class CSourceRuntime(HostRuntime):
                 raise Unsupported(f"cannot compile and load region {artifact.symbol}: {error}") from error
         entry = library.addresses[artifact.symbol]
         return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), self._user).loaded()
+
+
+def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
+    """Format `head(part, ..., part)end` in lines of about `width` characters."""
+    lines, line = [], f"{head}("
+    for number, part in enumerate(parts):
+        text = f"{part}{')' + end if number == len(parts) - 1 else ','}"
+        if len(line) + len(text) + 1 > width and number:
+            lines.append(line)
+            line = f"{' ' * (len(head) - len(head.lstrip()) + 8)}{text}"
+        else:
+            line += f"{' ' * bool(number)}{text}"
+    return "\n".join([*lines, line])
+
+
+def cplusplus(text: str) -> str:
+    """Print definitions by which C++ compilers take the keywords of C in a text; "" if it has none."""
+    words = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text)]
+    return f"#ifdef __cplusplus\n{''.join(words)}#endif\n" if words else ""
