@@ -1,5 +1,6 @@
-"""`python -m inlaid`."""
+"""`python -m inlaid`: the `inlaid` command."""
 
 from inlaid.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -40,7 +40,7 @@ FILL = 5
 RESULT = 100
 """Greatest magnitude of scaled results: it fits into 8 bits with a zero point."""
 CLAMPED = 50
-"""One of so many integers is beyond each bound of results."""
+"""Each bound of the results cuts off one integer in this many."""
 SINGLES = 3
 """Number of factors that are tried where one example has one factor."""
 TIED = 8
