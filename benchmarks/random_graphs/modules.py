@@ -376,6 +376,9 @@ class ModuleGenerator(Generator):
         example, choices = examples[0]
         known = {number: each for number, each in enumerate((data, other)) if each is not None}
         args = [self._operand(number, examples, known.get(number), pool, plain) for number in range(len(example.inputs))]
+        if entry.operator.name == "bitcast" and example.inputs[0].dtype.kind not in "biu":
+            # The sign and payload of the NaN of an operation are the processor's.
+            args[0] = ops.where(ops.isnan(args[0]), ir.constant(np.zeros((), example.inputs[0].dtype)), args[0])
         attrs = {name: _attribute(value, True) for name, value in example.attrs.items()}
         try:
             return entry.operator(*args, **attrs)

@@ -286,14 +286,20 @@ def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> St
     return guarded
 
 
+def _shaped(x: Expr, *shape: Dim) -> Expr:
+    """Give a tensor the shape that the type relation requires of it. Two symbolic sizes that the run checks to be equal would
+    otherwise broadcast, and the size of the states would be a longer expression with each step."""
+    return x if tensor_of(x).shape == shape else reshape(x, shape=shape)
+
+
 def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Expr:
     of = tensor_of(args[0]).dtype
     x, w, r, b, *initial = (widened(arg) for arg in args[: 4 + cell.states])
     rest = list(args[4 + cell.states :])
     peephole = widened(rest.pop(0)) if getattr(attrs, "peephole", False) else None
-    lengths = cast_to(rest.pop(0), "int64") if attrs.masked else None
     steps, batch, inputs = tensor_of(x).shape
     hidden = tensor_of(r).shape[2]
+    lengths = _shaped(cast_to(rest.pop(0), "int64"), batch) if attrs.masked else None
     width = cell.gates * hidden
     rows = reshape(x, shape=(steps * batch, inputs))
     sides = []
@@ -313,7 +319,7 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
             run_steps(
                 _guarded(partial(cell.step, attrs, side), lengths),
                 [reshape(given, shape=(steps, batch, width))],
-                tuple(item(state, number) for state in initial),
+                tuple(_shaped(item(state, number), batch, hidden) for state in initial),
                 reverse,
             )
         )

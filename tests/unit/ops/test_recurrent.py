@@ -96,6 +96,15 @@ def test_symbolic_lengths() -> None:
     check_decomposition(operator, *args, shapes=shapes, **attrs, **tolerance("float32"))
 
 
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_states_take_the_batch_size_of_the_input(name: str) -> None:
+    operator, args, attrs = layer(name, 5, masked=True)
+    sizes = [SizeVar(each) for each in "bhcl"]
+    initial = [(1, size, HIDDEN) for size in sizes[1 : len(args) - 4]]
+    shapes = ((5, sizes[0], INPUTS), *(array.shape for array in args[1:4]), *initial, (sizes[3],))
+    check_decomposition(operator, *args, shapes=shapes, **attrs, **tolerance("float32"))
+
+
 def test_a_sequence_that_is_over_keeps_its_state() -> None:
     operator, args, attrs = layer("gru", 3, masked=True)
     args[-1] = np.array([1, 3], np.int32)
