@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Stamp files of what is installed: copies of the packages, or the sources themselves with the development tools.
 INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
-# Names of this repository's plugins.
+# Folders of this repository's plugins: targets, formats and tools.
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py runtime/pyproject.toml core/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core runtime/src plugins/*/src -type f -not -name '*.pyc')
@@ -26,6 +26,8 @@ MINUTES := 35
 OLDER_HOST := $(CURDIR)/build/older_host
 AVX2_TITLE := Benchmarks with symbolic sizes, every engine as on a processor with AVX2 alone
 AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
+# Prints the kinds of all installed targets.
+TARGETS := from inlaid.plugins.registry import default_registry; print(*default_registry().kinds())
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
@@ -77,6 +79,7 @@ check: lint contracts types ## run the static checks: lint, contracts, types
 lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and print lines per package
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
+	$(BIN)/python tools/plugin_imports.py
 	$(BIN)/python tools/line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs
@@ -95,7 +98,7 @@ docs: $(DEVELOPING) ## build the web pages of docs/ in docs/_build/html
 
 conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes reports to docs/conformance/
 	@mkdir -p $(REPORTS)
-	@set -e; for target in reference $(PLUGINS); do \
+	@set -e; for target in $$($(BIN)/python -c '$(TARGETS)'); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
 
 conformance-cuda: $(DEVELOPING) ## run the conformance suite on CUDA kernels that the CPU emulates, about 20 minutes of processor time; no GPU

@@ -1,4 +1,4 @@
-"""Defines the dependencies and the extras of `inlaid`: one extra per plugin folder, and `conformance`, `cost` and `tflite`.
+"""Defines the dependencies and the extras of `inlaid`: one extra per plugin folder, `conformance` and `cost`.
 
 In a checkout, dependencies and extras point to folders, so that pip installs from the checkout. In source distributions and in
 wheels for an index (see `build_backend.py`), they name versions. In an editable installation, only extras point to folders: pip
@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-PARTS = {"inlaid-runtime": "runtime", "inlaid-core": "core"}
+PARTS = ("runtime", "core", "plugins/onnx", "plugins/quantization", "plugins/cli")
 """Folders of the distributions that every installation has."""
 
 
@@ -27,8 +27,8 @@ class CustomMetadataHook(MetadataHookInterface):
         versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins and core share their version
         released, editable = (os.environ.get(f"INLAID_{name}") == "1" for name in ("RELEASE", "EDITABLE"))
         metadata["dependencies"] = [
-            f"{name}=={version}" if released or editable else f"{name} @ {Path(self.root, folder).as_uri()}"
-            for name, folder in PARTS.items()
+            f"inlaid-{Path(folder).name}" + (f"=={version}" if released or editable else f" @ {Path(self.root, folder).as_uri()}")
+            for folder in PARTS
         ]
         extras: dict[str, list[str]] = {}
         for folder in sorted(file.parent for file in Path(self.root, "plugins").glob("*/pyproject.toml")):
@@ -39,7 +39,6 @@ class CustomMetadataHook(MetadataHookInterface):
                 extras[extra] = [requirement]
         extras["conformance"] = ["hypothesis>=6.100", "pytest>=8"]
         extras["cost"] = ["scipy>=1.11"]
-        extras["tflite"] = ["tflite>=2.18"]
         metadata["optional-dependencies"] = extras
 
 

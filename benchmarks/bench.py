@@ -24,7 +24,7 @@ import onnx
 from onnx import numpy_helper
 
 import page
-from inlaid.cli.comparison import PEERS, Comparison, Result, compare_engines
+from inlaid_bench.comparison import PEERS, Comparison, Result, compare_engines
 from inlaid_runtime.errors import InlaidError
 from machine import Limits, limits, processor, versions
 from page import PRECISIONS, Measurement

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from inlaid.cli.comparison import Comparison, compare_engines
+from inlaid_bench.comparison import Comparison, compare_engines
 from inlaid_runtime.errors import InlaidError
 from machine import processor, versions
 from real import corpus

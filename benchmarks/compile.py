@@ -133,7 +133,7 @@ def measured(rows: Sequence[Row], rounds: int) -> bool:
         cache = folder / "inlaid"
 
         def run(row: Row) -> Spent:
-            command = [sys.executable, "-c", "from inlaid.cli import main; main()", "compile", str(row.path)]
+            command = [sys.executable, "-c", "from inlaid_cli import main; main()", "compile", str(row.path)]
             command += ["--target", row.target, "-o", str(folder / row.output)]
             environment = {**os.environ, "XDG_CACHE_HOME": scratch, "INLAID_CACHE": "on"}
             return spent(lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL))

@@ -40,9 +40,9 @@ from gpu_cases import Case, cases
 from gpu_engines import COMPILED, TORCH, TRITON, Clock, Engine, Settings
 from gpu_page import GROUPS, SUITE, Row
 from inlaid import ops
-from inlaid.cli.comparison import UNFUSED, Result
 from inlaid.conformance.case import LEVELS
 from inlaid.graph.ir import Expr
+from inlaid_bench.comparison import UNFUSED, Result
 from inlaid_cuda.driver import DeviceFacts
 from inlaid_runtime.errors import InlaidError
 from machine import versions
@@ -206,7 +206,7 @@ def _suite(bench: Bench, level: str) -> Mapping[str, float] | str:
     """Outcome counts of one level of the conformance suite."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        command = ["-c", "from inlaid.cli import main; main()", "conformance", "--target", bench.target, "--only", f"{level}/"]
+        command = ["-c", "from inlaid_cli import main; main()", "conformance", "--target", bench.target, "--only", f"{level}/"]
         failed, _ = _run([*command, "--report", str(path)], (0, 1), bench.until)
         if failed or not path.exists():
             return failed or "no report was written"

@@ -17,10 +17,10 @@ import numpy as np
 
 import inlaid
 from gpu_cases import Array, Case
-from inlaid.cli.comparison import OWN, Missing, Timing
-from inlaid.cli.engines import PACKAGES
 from inlaid.graph.ir import Function
 from inlaid.plugins.registry import default_registry
+from inlaid_bench.comparison import OWN, Missing, Timing
+from inlaid_bench.engines import PACKAGES
 from inlaid_cuda.device import CudaDevice, devices_of
 from inlaid_cuda.queues import Queue
 from inlaid_runtime.artifact.plan import Invoke, Move

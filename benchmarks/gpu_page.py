@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gpu_engines import COMPILED, COPY, KEPT, TORCH, TRITON
-from inlaid.cli.comparison import UNFUSED, Missing, Result, Timing
+from inlaid_bench.comparison import UNFUSED, Missing, Result, Timing
 from page import milliseconds, parse_result, table_row
 
 GROUPS: Mapping[str, str] = {

@@ -30,7 +30,7 @@ LIMIT = 2.0
 ROOT = Path(__file__).parents[1]
 EXAMPLES = (ROOT / "examples" / "acme", ROOT / "tests" / "vendor_example" / "blas")
 DEFAULT = ("resnet50", "squeezenet")
-COMPILE = ("-c", "from inlaid.cli import main; main()", "compile")
+COMPILE = ("-c", "from inlaid_cli import main; main()", "compile")
 
 
 def install(folder: Path) -> str:

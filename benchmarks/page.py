@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.cli.comparison import PEERS, UNFUSED, Missing, Result, Timing
+from inlaid_bench.comparison import PEERS, UNFUSED, Missing, Result, Timing
 from machine import Limits
 
 PRECISIONS = ("f32", "bf16", "int8")

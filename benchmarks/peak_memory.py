@@ -44,7 +44,7 @@ import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-COMPILE = "from inlaid.cli import main; main()"
+COMPILE = "from inlaid_cli import main; main()"
 
 
 def peak(arguments: Sequence[str], cache: str) -> float:

@@ -27,8 +27,8 @@ import onnxruntime
 import inlaid
 import page
 from inlaid import ops
-from inlaid.cli.comparison import OWN, Missing, Result, Timing
-from inlaid.cli.engines import time_runs
+from inlaid_bench.comparison import OWN, Missing, Result, Timing
+from inlaid_bench.engines import time_runs
 from inlaid_runtime.errors import InlaidError
 from machine import limits, processor, versions
 from page import Measurement

@@ -27,9 +27,9 @@ import numpy as np
 import onnx
 
 import symbolic_page as page
-from inlaid.cli import engines
-from inlaid.cli.comparison import PEERS, time_in_turns
-from inlaid.cli.engines import Job
+from inlaid_bench import engines
+from inlaid_bench.comparison import PEERS, time_in_turns
+from inlaid_bench.engines import Job
 from inlaid_runtime.errors import InlaidError
 from machine import processor, versions
 from symbolic_page import STATIC, SYMBOLIC, At, Row

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from inlaid.cli.comparison import PEERS, Result
+from inlaid_bench.comparison import PEERS, Result
 from page import milliseconds, parse_result, table_row, threads_text
 
 PRECISIONS = ("f32", "bf16", "int8")

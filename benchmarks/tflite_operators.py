@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from inlaid.frontends.tflite.convert import CONVERTERS
-from inlaid.frontends.tflite.node import Typed
+from inlaid_tflite.convert import CONVERTERS
+from inlaid_tflite.node import Typed
 
 BEGIN, END = "<!-- operators -->", "<!-- end of operators -->"
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 import inlaid
-from inlaid.cli.common import progress_bar
+from inlaid_cli.common import progress_bar
 
 SQUEEZENET = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
 

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 import inlaid
-from inlaid.cli.common import progress_bar
+from inlaid_cli.common import progress_bar
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 RUNS = 10

@@ -6,8 +6,8 @@
     executable = inlaid.compile(module, targets=["x86"])
     outputs = executable.run({"input": array})
 
-All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only the distribution
-`inlaid-runtime`, with `inlaid_runtime.load`.
+All names are loaded lazily, so that `import inlaid` is fast. Some are provided by other distributions: see `inlaid.attributes`. A
+program that only runs packages needs only the distribution `inlaid-runtime`, with `inlaid_runtime.load`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inlaid import onnx_backend as onnx_backend
     from inlaid import ops as ops
     from inlaid import runtime as runtime
     from inlaid.api import build as build
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from inlaid.api import intrinsics as intrinsics
     from inlaid.api import load as load
     from inlaid.api import partition as partition
-    from inlaid.api import quantize as quantize
     from inlaid.graph import conditions as conditions
     from inlaid.graph.ir import Module as Module
     from inlaid.graph.ir import call as call
@@ -47,13 +45,15 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Moves as Moves
     from inlaid.graph.operator import Operator as Operator
     from inlaid.graph.operator import Traits as Traits
-    from inlaid.quantization.quantize import QuantizedModule as QuantizedModule
-    from inlaid.quantization.report import QuantizationReport as QuantizationReport
-    from inlaid.quantization.settings import Quantization as Quantization
     from inlaid.tensor import te as te
     from inlaid.tensor.primitives import AnnotationKey as AnnotationKey
     from inlaid.tensor.primitives import TensorIntrin as TensorIntrin
     from inlaid.tensor.schedule import Schedule as Schedule
+    from inlaid_onnx import backend as onnx_backend  # noqa: F401
+    from inlaid_quantization.api import quantize as quantize
+    from inlaid_quantization.quantize import QuantizedModule as QuantizedModule
+    from inlaid_quantization.report import QuantizationReport as QuantizationReport
+    from inlaid_quantization.settings import Quantization as Quantization
     from inlaid_runtime.arith import SizeVar as SizeVar
     from inlaid_runtime.errors import InlaidError as InlaidError
     from inlaid_runtime.errors import LockWarning as LockWarning
@@ -65,9 +65,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    **dict.fromkeys(
-        ("build", "capabilities", "compile", "estimate", "interpret", "intrinsics", "load", "partition", "quantize"), "inlaid.api"
-    ),
+    **dict.fromkeys(("build", "capabilities", "compile", "estimate", "interpret", "intrinsics", "load", "partition"), "inlaid.api"),
     "SizeVar": "inlaid_runtime.arith",
     "InlaidError": "inlaid_runtime.errors",
     "LockWarning": "inlaid_runtime.errors",
@@ -76,16 +74,13 @@ _HOMES = {
         "inlaid.graph.ir",
     ),
     **dict.fromkeys(("Attrs", "Choice", "ErrorPropagation", "FusionKind", "Moves", "Operator", "Traits"), "inlaid.graph.operator"),
-    "QuantizedModule": "inlaid.quantization.quantize",
-    "QuantizationReport": "inlaid.quantization.report",
-    "Quantization": "inlaid.quantization.settings",
     "Executable": "inlaid_runtime.execution.executable",
     "AnnotationKey": "inlaid.tensor.primitives",
     "TensorIntrin": "inlaid.tensor.primitives",
     "Schedule": "inlaid.tensor.schedule",
     **dict.fromkeys(("FunctionType", "TensorType", "TupleType"), "inlaid_runtime.types"),
 }
-_PACKAGES = ("onnx_backend", "ops", "runtime")
+_PACKAGES = ("ops", "runtime")
 _MODULES = {"conditions": "inlaid.graph.conditions", "te": "inlaid.tensor.te"}
 
 __all__ = ["__version__", *_HOMES, *_PACKAGES, *_MODULES]
@@ -100,8 +95,16 @@ if not TYPE_CHECKING:  # type checkers see the names above, and report unknown o
             return getattr(importlib.import_module(_HOMES[name]), name)
         if name in _PACKAGES:
             return importlib.import_module(f"inlaid.{name}")
+        if not name.startswith("_"):
+            # `from inlaid import attributes` would look the name up here.
+            from inlaid.attributes import DISTRIBUTIONS, attribute
+
+            if name in DISTRIBUTIONS:
+                return attribute(name)
         raise AttributeError(f"module 'inlaid' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from inlaid.attributes import available
+
+    return sorted([*__all__, *available()])

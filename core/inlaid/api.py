@@ -1,4 +1,4 @@
-"""The Python API of the compiler, exported by `inlaid`. No internal module imports it."""
+"""The Python API of the compiler, exported by `inlaid`. No module of the core imports it; tools do."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from inlaid.partitioning.report import Report
     from inlaid.passes.manager import Instrument
     from inlaid.plugins.contract import Capabilities
-    from inlaid.quantization.quantize import QuantizedModule
-    from inlaid.quantization.settings import Quantization
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid.tensor.schedule import Schedule
     from inlaid_runtime.arith import SizeVar
@@ -117,7 +115,7 @@ def compile(
             return _loaded(found.package, devices)
         from inlaid.driver import compile_module
 
-        module, chosen = _module(model, dims), _targets(targets)
+        module, chosen = as_module(model, dims), checked_targets(targets)
         report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, chosen, progress)
         executable = compile_module(module, chosen, progress=report, settings=settings, keep=cache, devices=devices)
         report.finish(executable.regions)
@@ -195,50 +193,6 @@ def _scheduled(schedule: Any) -> Schedule:
         f"expected an inlaid.Schedule, got {type(schedule).__name__}",
         remedy="create one with inlaid.Schedule(te.program(inputs, outputs))",
     )
-
-
-@reports_faults
-def quantize(
-    model: Model,
-    calibration_data: str | Path | Iterable[Mapping[str, Any]],
-    settings: Quantization | None = None,
-    *,
-    dims: Mapping[str, DimSpec] | None = None,
-    targets: Sequence[str] | None = None,
-    for_targets: Sequence[str] | None = None,
-    evaluation_data: str | Path | Iterable[Mapping[str, Any]] | None = None,
-) -> QuantizedModule:
-    """Quantise a float model to int8. Returns a module for `compile` that also has a `report` on the accuracy of each layer.
-
-    calibration_data
-        Samples of the inputs: dictionaries by input name, or the path of an .npz file with one array per input, samples along
-        the first axis.
-    settings
-        See `inlaid.Quantization`.
-    targets
-        Targets that run the float model and the int8 model for calibration and evaluation.
-    for_targets
-        The first of these targets that declares a requantisation determines the model's; default: `targets`.
-    evaluation_data
-        Samples on which accuracy is measured; default: the calibration data.
-
-    Other arguments are as for `compile`. Raises `ModelImportError`, `CompileError`, and `InputError` for samples that do not fit.
-    """
-    from inlaid.driver.quantize import quantize as quantize_on
-    from inlaid.quantization.samples import read_samples
-    from inlaid.quantization.settings import Quantization
-
-    if settings is not None and not isinstance(settings, Quantization):
-        raise InputError(
-            f"expected settings of type inlaid.Quantization, got {settings!r}",
-            remedy='give one, such as Quantization(calibration="mse")',
-        )
-    module = _module(model, dims)
-    samples = read_samples(calibration_data, module.main.params)
-    measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)
-    chosen = _targets(targets)
-    made_for = chosen if for_targets is None else _targets(for_targets)
-    return quantize_on(module, samples, measured, settings or Quantization(), chosen, made_for)
 
 
 def default_targets() -> tuple[str, ...]:
@@ -321,7 +275,7 @@ def compile_file(
     maps the imported module to the module to compile, which is not cached. Other arguments and errors are as for `compile`."""
     # Whether an isolated plugin fails may depend on the load of the machine, so its results are not cached.
     registry, kept = default_registry(), caches(cache and settings.isolation is None)
-    targets, dims = _targets(targets), checked_dims(dims)
+    targets, dims = checked_targets(targets), checked_dims(dims)
     report = StageLog(model.name, targets, progress)
     made = None
     if kept.folder is not None and change is None:
@@ -362,7 +316,7 @@ def partition(
     from inlaid.driver import cut
 
     settings = Settings(placement=placement, lock=read_lock(lock))
-    return cut(_module(model, dims), _targets(targets), settings=settings)[0].module
+    return cut(as_module(model, dims), checked_targets(targets), settings=settings)[0].module
 
 
 @reports_faults
@@ -381,7 +335,7 @@ def estimate(
     from inlaid.driver.report import report_of
 
     settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
-    partitioned, candidates = cut(_module(model, dims), _targets(targets), registry, settings=settings)
+    partitioned, candidates = cut(as_module(model, dims), checked_targets(targets), registry, settings=settings)
     return report_of(partitioned, candidates, registry, settings)
 
 
@@ -405,7 +359,7 @@ def _names(argument: str, value: Any) -> tuple[str, ...]:
     raise InputError(f"{argument} must be a sequence of names, got {value!r}", remedy=remedy)
 
 
-def _targets(targets: Sequence[str] | None) -> tuple[str, ...]:
+def checked_targets(targets: Sequence[str] | None) -> tuple[str, ...]:
     """Normalise the `targets` argument: a string is one target, None means the default targets. Raises `TargetError`."""
     if targets is None:
         return default_targets()
@@ -424,7 +378,9 @@ def _target(target: Any) -> str:
     raise TargetError(f"expected a target string, got {target!r}", remedy='give one, such as "x86:threads=1"')
 
 
-def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
+def as_module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
+    """Return the module of the argument `model` of the functions above: a module is verified, anything else imported. Raises as
+    `load`, `InputError` for `dims` beside a module, and `VerifyError`."""
     from inlaid.graph.ir import Function, Module
     from inlaid.graph.verify import verify_model
 

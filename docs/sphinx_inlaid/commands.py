@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from inlaid.cli.app import app
+from inlaid_cli.app import app
 
 _DEFAULT = re.compile(r"(?:(?P<before>[;,.]) )?[Dd]efault: (?P<value>.+?)\.?$")
 """A default that a help text states at its end, since it depends on the machine or on another option."""

@@ -26,7 +26,9 @@ if str(HERE) not in sys.path:
 from relations.census import Census, take_census  # noqa: E402
 from relations.programs import Choice  # noqa: E402
 from relations.runner import run_way  # noqa: E402
-from relations.statements import ROOT, Statement, statements  # noqa: E402
+from relations.statements import Statement, statements  # noqa: E402
+
+import inlaid  # noqa: E402
 
 OPERATORS = 3
 """Number of operators of a statement whose programs are run: many share those of broadcasting."""
@@ -44,8 +46,8 @@ def unchecked(stated, *args):
 def without(statement: Statement, folder: Path) -> Path:
     """Copy the core's sources to a folder, without a statement. Returns the folder to import them from."""
     copy = folder / "core"
-    shutil.copytree(ROOT, copy / "inlaid")
-    file = copy / "inlaid" / statement.first.file
+    shutil.copytree(Path(inlaid.__file__).parent, copy / "inlaid")
+    file = (copy / statement.first.module.replace(".", "/")).with_suffix(".py")
     tree = ast.parse(file.read_text())
     replaced = _Replaced(statement)
     tree = ast.fix_missing_locations(replaced.visit(tree))

@@ -90,7 +90,7 @@ def environment(tmp_path: Path) -> Path:
     outer = sysconfig.get_path("purelib")
     (here / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
     bin_ = tmp_path / "venv" / "bin"
-    for name, call in {"inlaid": "from inlaid.cli import main; main()", "pytest": "import pytest; pytest.console_main()"}.items():
+    for name, call in {"inlaid": "from inlaid_cli import main; main()", "pytest": "import pytest; pytest.console_main()"}.items():
         (bin_ / name).write_text(f"#!{bin_ / 'python'}\n{call}\n")
         (bin_ / name).chmod(0o755)
     return bin_

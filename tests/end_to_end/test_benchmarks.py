@@ -15,8 +15,8 @@ import by_hand
 import installation
 import summary
 import symbolic_page
-from inlaid.cli.comparison import Result, Timing
 from inlaid.plugins.registry import default_registry
+from inlaid_bench.comparison import Result, Timing
 from machine import Limits
 from page import Measurement, draw, latest
 from zoo import GENERATED, path_of

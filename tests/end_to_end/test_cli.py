@@ -14,9 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from inlaid.cli import main
-from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver.deviation import Deviation
+from inlaid_cli import main
+from inlaid_cli.exit_codes import ExitCode
 from inlaid_runtime import load
 from inlaid_runtime.errors import PluginError
 from inlaid_runtime.plugins.blame import blame
@@ -512,7 +512,7 @@ def test_names_that_a_terminal_would_act_on(run: Run, folder: Path) -> None:
 
 
 def process(folder: Path, *arguments: str, **facts: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from inlaid.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from inlaid_cli import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, check=False, **facts)
 
 
@@ -524,7 +524,7 @@ def test_processes(folder: Path) -> None:
     assert (failed.returncode, failed.stdout) == (ExitCode.INPUT, "") and failed.stderr.count("\n") == 1
     traced = process(folder, "run", "damaged.inlaid", "--debug")
     assert "Traceback" in traced.stderr and "PackageError" in traced.stderr
-    shell = f"{sys.executable} -c 'from inlaid.cli import main; main()' show small.onnx --weights hash | head -c 10"
+    shell = f"{sys.executable} -c 'from inlaid_cli import main; main()' show small.onnx --weights hash | head -c 10"
     piped = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=folder, timeout=300, check=False)
     assert piped.stdout == "def @main(" and "Traceback" not in piped.stderr
 
@@ -539,7 +539,7 @@ def test_progress_on_a_terminal(folder: Path) -> None:
         command = [
             sys.executable,
             "-c",
-            "from inlaid.cli import main; main()",
+            "from inlaid_cli import main; main()",
             "compile",
             "small.onnx",
             "-o",

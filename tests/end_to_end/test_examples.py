@@ -119,7 +119,7 @@ def test_the_commands_of_the_readme_run():
     assert len(commands) == 2
     for command in commands:
         _, *arguments = command.split()
-        main = "from inlaid.cli import main; main()"
+        main = "from inlaid_cli import main; main()"
         done = subprocess.run([sys.executable, "-c", main, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert "output: float32[2, 3]" in done.stdout

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from inlaid.cli import main
 from inlaid.plugins.registry import default_registry
+from inlaid_cli import main
 from inlaid_runtime import load
 
 pytestmark = pytest.mark.skipif(

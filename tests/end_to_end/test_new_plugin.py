@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from inlaid.cli import main
-from inlaid.cli.exit_codes import ExitCode
-from inlaid.cli.new_plugin import render
 from inlaid.plugins import Level
+from inlaid_cli import main
+from inlaid_cli.exit_codes import ExitCode
+from inlaid_cli.new_plugin import render
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.execution.c_source import find_compiler
 
@@ -145,7 +145,7 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, tmp_path_factory,
     run_command(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
     types = ("--strict", "--cache-dir", tmp_path_factory.getbasetemp() / "mypy")  # what it knows of the core holds for every kind
     run_command(sys.executable, "-m", "mypy", *types, "src", folder=project, MYPYPATH=f"{ROOT / 'core'}:{ROOT / 'runtime' / 'src'}")
-    command = (sys.executable, "-c", "from inlaid.cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
+    command = (sys.executable, "-c", "from inlaid_cli import main; main()", "conformance", "--target", "acme", "--report", "r.json")
     run_command(
         *command, "--only", "plugin", "--only", "annotations", "--only", "devices", "--jobs", "1", folder=project, PYTHONPATH=path
     )

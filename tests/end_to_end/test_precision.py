@@ -102,7 +102,7 @@ def test_a_precision_that_there_is_not(tmp_path):
     onnx.save(GENERATED["lstm"].tiny(), path)
     with pytest.raises(InputError, match=r"unknown precision 'fp4'.*model, bf16"):
         inlaid.compile(path, [TARGET], precision="fp4")
-    command = [sys.executable, "-c", "from inlaid.cli import main; main()", "run", str(path), "--precision", "fp4"]
+    command = [sys.executable, "-c", "from inlaid_cli import main; main()", "run", str(path), "--precision", "fp4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "choose from model, bf16" in done.stderr

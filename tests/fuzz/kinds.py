@@ -100,7 +100,7 @@ class OnnxModels(Kind):
         return bytes(model.SerializeToString())
 
     def use(self, data: bytes, rng: Random, folder: Path) -> None:
-        from inlaid.frontends.onnx import load
+        from inlaid_onnx import load
 
         _compile_and_run(load(data), rng)
 
@@ -111,7 +111,7 @@ class TfliteModels(Kind):
     name, suffix, weight = "tflite", ".tflite", 25
 
     def sound(self) -> Mapping[str, bytes]:
-        from tests.unit.frontends.tflite.samples import SAMPLES as FILES
+        from plugins.tflite.tests.samples import SAMPLES as FILES
 
         return FILES
 
@@ -119,7 +119,7 @@ class TfliteModels(Kind):
         return mutated_words(data, rng, self.seeds)
 
     def use(self, data: bytes, rng: Random, folder: Path) -> None:
-        from inlaid.frontends.tflite import load
+        from inlaid_tflite import load
 
         _compile_and_run(load(data), rng)
 

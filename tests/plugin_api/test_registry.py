@@ -371,7 +371,6 @@ from inlaid.plugins.registry import default_registry
 default_registry()
 heavy = [name for name in sys.modules if name.split(".")[:2] in
          [["inlaid", part] for part in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partition", "frontends")]]
-heavy = set(heavy) - {"inlaid.frontends", "inlaid.frontends.plugin"}
 assert not heavy, heavy
 assert not {"llvmlite", "onnx", "ml_dtypes"} & set(sys.modules)
 """

@@ -11,13 +11,13 @@ import pytest
 
 import inlaid
 from inlaid import onnx_backend
-from inlaid.cli import main
-from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver import compile_module
 from inlaid.faults import reports_faults
-from inlaid.frontends.onnx import load
 from inlaid.passes import integer_ranges
 from inlaid.tensor import te
+from inlaid_cli import main
+from inlaid_cli.exit_codes import ExitCode
+from inlaid_onnx import load
 from inlaid_runtime.errors import InputError, InternalError, ModelImportError, ScheduleError, TargetError
 from inlaid_runtime.execution.executor import Executor
 

@@ -12,6 +12,7 @@ import pytest
 
 import inlaid
 import inlaid_runtime
+from inlaid.attributes import DISTRIBUTIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,15 +32,19 @@ PROJECT, TOOL = ROOT_SETTINGS["project"], ROOT_SETTINGS["tool"]
 CORE, RUNTIME = settings("core"), settings("runtime")
 VERSION = PROJECT["version"]
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
+FORMATS, TOOLS = ["onnx", "tflite"], ["bench", "cli", "quantization"]
+TARGETS = [name for name in PLUGINS if name not in FORMATS + TOOLS]
 SPLIT = ["x86"]
 """Plugins whose run half is part of inlaid-runtime."""
+PARTS = ["runtime", "core", "plugins/onnx", "plugins/quantization", "plugins/cli"]
+"""Folders of the distributions that every installation has."""
 PACKAGES = {
     "inlaid": "core",
     **{path.name: "runtime/src" for path in (ROOT / "runtime" / "src").iterdir() if path.name.startswith("inlaid_")},
     **{f"inlaid_{name}": f"plugins/{name}/src" for name in PLUGINS},
 }
 """Import packages, with the folders that contain them."""
-OTHERS = {"conformance": ["hypothesis>=6.100", "pytest>=8"], "cost": ["scipy>=1.11"], "tflite": ["tflite>=2.18"]}
+OTHERS = {"conformance": ["hypothesis>=6.100", "pytest>=8"], "cost": ["scipy>=1.11"]}
 """Extras that are no plugins."""
 
 
@@ -106,9 +111,9 @@ def test_extras_of_a_release_are_versions(monkeypatch):
 
 
 def test_an_installation_has_the_equal_core_and_runtime(monkeypatch):
-    equal = [f"inlaid-runtime=={VERSION}", f"inlaid-core=={VERSION}"]
+    equal = [f"inlaid-{Path(folder).name}=={VERSION}" for folder in PARTS]
     for variable, needs in (
-        ("", [f"inlaid-{name} @ {(ROOT / name).as_uri()}" for name in ("runtime", "core")]),
+        ("", [f"inlaid-{Path(folder).name} @ {(ROOT / folder).as_uri()}" for folder in PARTS]),
         ("INLAID_RELEASE", equal),
         ("INLAID_EDITABLE", equal),  # pip refuses a folder that is required beside the same one as editable
     ):
@@ -131,16 +136,29 @@ def test_a_plugin_is_named_after_its_folder_and_in_step_with_the_core(name):
     project = settings(f"plugins/{name}")["project"]
     assert project["name"] == f"inlaid-{name.replace('_', '-')}"
     assert project["version"] == VERSION
-    assert (f"inlaid-core=={VERSION}" if name in SPLIT else f"inlaid-core{series(VERSION)}") in project["dependencies"]
     assert project["requires-python"] == PROJECT["requires-python"]
+    for part in (folder / "src" / f"inlaid_{name}" / "py.typed", folder / "README.md", folder / "LICENSE", folder / "tests"):
+        assert part.exists(), part
+
+
+@pytest.mark.parametrize("name", [*FORMATS, *TOOLS])
+def test_a_format_or_tool_requires_the_equal_core(name):
+    project = settings(f"plugins/{name}")["project"]
+    assert any(f"inlaid-{part}=={VERSION}" in project["dependencies"] for part in ("core", "cli"))
+    declared = {name: f"inlaid_{name}.plugin"} if name in FORMATS else None
+    assert project["entry-points"].get("inlaid.plugins") == declared
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_has_a_compile_half_and_a_run_half(name):
+    project = settings(f"plugins/{name}")["project"]
+    assert (f"inlaid-core=={VERSION}" if name in SPLIT else f"inlaid-core{series(VERSION)}") in project["dependencies"]
     assert project["entry-points"]["inlaid.plugins"] == {name: f"inlaid_{name}.plugin"}
     if name in SPLIT:
         assert RUNTIME["project"]["entry-points"]["inlaid.runtimes"][name] == f"inlaid_{name}_runtime.plugin"
         assert "inlaid.runtimes" not in project["entry-points"]
     else:
         assert project["entry-points"]["inlaid.runtimes"] == {name: f"inlaid_{name}.runtime_plugin"}
-    for part in (folder / "src" / f"inlaid_{name}" / "plugin.py", folder / "README.md", folder / "LICENSE", folder / "tests"):
-        assert part.exists(), part
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -151,17 +169,23 @@ def test_the_tools_look_at_every_package(package):
     assert package in TOOL["importlinter"]["root_packages"]
 
 
-def test_import_contracts_list_every_target():
-    targets = set(PACKAGES) - {"inlaid", "inlaid_runtime"}
-    assert targets <= set(contract("the core knows no target")["forbidden_modules"])
-    assert {"inlaid", *targets} <= set(contract("the runtime imports no compiler")["forbidden_modules"])
-    halves = {f"inlaid_{name}_runtime" if name in SPLIT else f"inlaid_{name}.runtime_plugin" for name in PLUGINS}
+def test_import_contracts_list_every_package():
+    others = set(PACKAGES) - {"inlaid", "inlaid_runtime"}
+    formats, tools = ({f"inlaid_{name}" for name in names_of} for names_of in (FORMATS, TOOLS))
+    assert others <= set(contract("the core knows no target")["forbidden_modules"])
+    assert {"inlaid", *others} <= set(contract("the runtime imports no compiler")["forbidden_modules"])
+    lower = contract("targets and formats import no tool")
+    assert {f"inlaid_{name}" for name in TARGETS} | formats == set(lower["source_modules"])
+    assert tools == set(lower["forbidden_modules"])
+    upper = contract("tools import no target and no format")
+    assert (tools, others - tools) == (set(upper["source_modules"]), set(upper["forbidden_modules"]))
+    halves = {f"inlaid_{name}_runtime" if name in SPLIT else f"inlaid_{name}.runtime_plugin" for name in TARGETS}
     assert set(contract("run halves import no compiler")["source_modules"]) == halves
 
 
 def test_no_part_of_the_core_hides_a_public_function():
     # `import inlaid.partition` would put the package in place of the function `inlaid.partition`.
-    packages = {"onnx_backend", "ops", "runtime"}
-    hidden = {name for name in inlaid.__all__ if importlib.util.find_spec(f"inlaid.{name}") is not None}
-    assert hidden == packages
-    assert all(getattr(inlaid, name) is not None for name in inlaid.__all__)
+    public = {*inlaid.__all__, *DISTRIBUTIONS}
+    hidden = {name for name in public if importlib.util.find_spec(f"inlaid.{name}") is not None}
+    assert hidden == {"onnx_backend", "ops", "runtime"}
+    assert all(getattr(inlaid, name) is not None for name in public)

@@ -255,12 +255,12 @@ def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:
         import numpy as np
         executable = inlaid.compile(sys.argv[1], ["x86"])
         executable.run({"x": np.zeros((2, 3), np.float32)})
-        from inlaid.cli import main
+        from inlaid_cli import main
         main(["compile", sys.argv[1], "-o", sys.argv[2]])
     """)
     command = """
         import sys
-        from inlaid.cli import main
+        from inlaid_cli import main
         try:
             main(["compile", sys.argv[1], "-o", sys.argv[2]])
         finally:
@@ -276,7 +276,7 @@ def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:
 
 def test_many_processes_at_once(folder: Path) -> None:
     """All compile the same, and get the same."""
-    code = "import sys; from inlaid.cli import main; main(sys.argv[1:])"
+    code = "import sys; from inlaid_cli import main; main(sys.argv[1:])"
     arguments = ["compile", str(folder / "model.onnx"), "--target", "x86:threads=1", "-o"]
     processes = [
         subprocess.Popen([sys.executable, "-c", code, *arguments, str(folder / f"{number}.inlaid")], stdout=subprocess.DEVNULL)

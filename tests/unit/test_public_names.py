@@ -14,13 +14,14 @@ import pytest
 
 import inlaid
 from inlaid import ops
+from inlaid.attributes import DISTRIBUTIONS
 
 ROOT = Path(__file__).parents[2]
 CORE = Path(inlaid.__file__).parent
 
 
 def test_names_are_completed_at_run_time() -> None:
-    assert set(dir(inlaid)) == set(inlaid.__all__)
+    assert set(dir(inlaid)) == {*inlaid.__all__, *DISTRIBUTIONS}
     for name in dir(inlaid):
         assert getattr(inlaid, name) is not None
     assert set(dir(ops)) == {*ops.TABLE, "FAMILIES", "OPERATORS", "TABLE", "mean", "split", "sum"}
@@ -35,12 +36,12 @@ def test_type_checkers_know_every_public_name() -> None:
     tree = ast.parse((CORE / "__init__.py").read_text(encoding="utf-8"))
     (guarded,) = [node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)]
     imported = {alias.asname for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert imported == set(inlaid.__all__) - {"__version__"}
+    assert imported == {*inlaid.__all__, *DISTRIBUTIONS} - {"__version__"}
     assert (CORE / "py.typed").exists()
 
 
 def test_what_is_public_is_annotated() -> None:
-    for name in inlaid.__all__:
+    for name in (*inlaid.__all__, *DISTRIBUTIONS):
         value = getattr(inlaid, name)
         if inspect.isfunction(value):
             parameters = inspect.signature(value).parameters

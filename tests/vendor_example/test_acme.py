@@ -20,7 +20,6 @@ from inlaid.driver import build_package, compile_module, cut
 from inlaid.driver.build import at_borders
 from inlaid.driver.context import DriverContext
 from inlaid.driver.measure import MeasuredCosts
-from inlaid.driver.quantize import quantize
 from inlaid.driver.shadow import shadow
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -30,6 +29,7 @@ from inlaid.partitioning.explain import explain
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
 from inlaid.settings import Isolation, Settings
+from inlaid_quantization.driver import quantize
 from inlaid_runtime.artifact.plan import Invoke
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.types import TensorType

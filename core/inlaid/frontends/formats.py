@@ -115,12 +115,13 @@ def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidErro
         name = str(model) if isinstance(model, Path) else "the model"
         titles = ", ".join(item.title for item in frontends)
         return ModelImportError(
-            f"expected a model that Inlaid imports ({titles}), but {name} is {other.description}", remedy=other.remedy
+            f"expected a model that Inlaid imports ({titles or 'none is installed'}), but {name} is {other.description}",
+            remedy=other.remedy,
         )
     facts = [f"installed formats: {', '.join(item.title for item in frontends) or 'none'}"]
     facts += [f"for {item.description}, {item.remedy}" for item in frontends if item.missing]
     facts += [f"unusable plugin {problem.plugin} ({problem.stage}: {problem.message})" for problem in registry.problems()]
     if not frontends:
-        facts.append("reinstall Inlaid: its built-in frontends are not registered")
+        facts.append("pip install inlaid-onnx for ONNX, inlaid-tflite for TensorFlow Lite")
     what = str(model) if isinstance(model, Path) else f"a model that begins with {model[:8]!r}"
     return ModelImportError(f"no installed frontend imports {what}", remedy="; ".join(facts))

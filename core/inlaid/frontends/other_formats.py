@@ -1,4 +1,4 @@
-"""Identification of model formats that Inlaid does not import, with instructions to convert them.
+"""Identification of model formats that Inlaid does not import, or whose importer is not installed, with instructions.
 
 Signatures: GGUF (ggml-org/ggml, docs/gguf.md), safetensors (huggingface/safetensors, README), HDF5 (File Format Specification 3.0,
 section II.A), ZIP (APPNOTE 6.3.10, section 4.3.7), Python pickles of protocol 2 and newer, TensorFlow's saved_model.proto and
@@ -48,6 +48,8 @@ OPENVINO = OtherFormat("OpenVINO IR", "use the model that it was converted from:
 HUGGING_FACE = OtherFormat("a folder of a Hugging Face model", _OPTIMUM)
 CORE_ML = OtherFormat("a Core ML model", "export the model that it was made from")
 TENSORRT = OtherFormat("a TensorRT engine, compiled for one GPU", "give the ONNX model that it was built from")
+ONNX = OtherFormat("an ONNX model", "pip install inlaid-onnx")
+TFLITE = OtherFormat("a TensorFlow Lite model", "pip install inlaid-tflite")
 LFS = OtherFormat("a Git LFS pointer, not the file itself", "fetch the file: git lfs pull")
 HTML = OtherFormat("a web page", "download the model itself: on GitHub and Hugging Face that is the raw file")
 FOLDER = OtherFormat("a folder", "give the model file in it")
@@ -55,7 +57,7 @@ FOLDER = OtherFormat("a folder", "give the model file in it")
 _SUFFIXES = {
     ".pt": TORCH, ".pth": TORCH, ".ckpt": TORCH, ".pt2": EXPORTED, ".safetensors": SAFETENSORS, ".gguf": GGUF, ".h5": KERAS,
     ".hdf5": KERAS, ".keras": KERAS, ".pb": FROZEN_GRAPH, ".xml": OPENVINO, ".mlmodel": CORE_ML, ".mlpackage": CORE_ML,
-    ".engine": TENSORRT, ".plan": TENSORRT,
+    ".engine": TENSORRT, ".onnx": ONNX, ".plan": TENSORRT, ".tflite": TFLITE,
 }  # fmt: skip
 _PICKLED = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 

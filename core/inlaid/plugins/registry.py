@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import inlaid_runtime
-from inlaid import plugins
+from inlaid import attributes, plugins
 from inlaid.plugins import hookspecs
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.target_spec import TargetSpec
 from inlaid_runtime.errors import InlaidError, PluginError, TargetError
 from inlaid_runtime.plugins import hookspecs as runtime_hookspecs
 from inlaid_runtime.plugins.blame import blame
-from inlaid_runtime.plugins.discovery import CORE, NAME, Discovery, Found, Rejected, call, declared_kinds, expect, sequence
+from inlaid_runtime.plugins.discovery import NAME, Discovery, Found, Rejected, call, declared_kinds, expect, sequence
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
 from inlaid_runtime.plugins.hookspecs import GROUP as RUNTIME_GROUP
 from inlaid_runtime.plugins.registry import Registry, RuntimeRegistry, extras
@@ -53,16 +53,18 @@ class PluginRegistry(Registry[TargetSpec]):
     def discover(cls, entry_points: Iterable[EntryPoint] | None = None) -> PluginRegistry:
         """Load the given plugins, or all installed ones. Entry points of both groups are given together. A plugin that fails is
         recorded in `problems`, not raised."""
-        points = tuple(installed(hookspecs.GROUP, RUNTIME_GROUP) if entry_points is None else entry_points)
+        groups = hookspecs.GROUP, RUNTIME_GROUP, attributes.GROUP
+        points = tuple(installed(*groups) if entry_points is None else entry_points)
         discovery = Discovery([hookspecs, runtime_hookspecs])
-        discovery.load(point for point in points if point.group != RUNTIME_GROUP)
+        discovery.load(point for point in points if point.group not in groups[1:])
         declared = discovery.declared(lambda manager, name: (_declared_targets(manager, name), _declared_frontends(manager, name)))
         targets = {name: specs for name, (specs, _) in declared.items()}
         formats = {name: items for name, (_, items) in declared.items()}
+        # As for targets, a plugin with the same name as the format has precedence.
         frontends = discovery.shared(
             formats,
             lambda item: item.name,
-            lambda name: discovery.loaded[name].distribution != CORE,
+            lambda name: name not in {item.name for item in formats[name]},
             "frontends",
             "frontend",
         )
@@ -111,14 +113,15 @@ class PluginRegistry(Registry[TargetSpec]):
         return self.sources()
 
     def sources(self) -> str | None:
-        """Hash of the current sources of Inlaid and of the plugins in use, which identifies the compiler. None if a plugin does not
-        consist of files."""
+        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`. It identifies the
+        compiler. None if a plugin does not consist of files."""
         from inlaid_runtime.cache import Hashes, caches, digest
 
         known = Hashes(caches().hashes)
         hashes: dict[Path, str] = {}
         parts = [sys.version]
-        for package in (Path(__file__).parents[1], Path(inlaid_runtime.__file__).parent):
+        providers = attributes.folders(point for point in self.entry_points if point.group == attributes.GROUP)
+        for package in (Path(__file__).parents[1], Path(inlaid_runtime.__file__).parent, *providers):
             hashes[package] = known.tree(package)
             parts.append(hashes[package])
         halves: tuple[Registry[Any], ...] = (self, self.runtimes)

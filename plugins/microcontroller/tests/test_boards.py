@@ -78,7 +78,7 @@ def test_a_sample_of_the_conformance_suite_on_a_board() -> None:
     command = [
         sys.executable,
         "-c",
-        "from inlaid.cli import main; main()",
+        "from inlaid_cli import main; main()",
         "conformance",
         "--target",
         target,

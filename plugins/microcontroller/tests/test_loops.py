@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.frontends.tflite.test_recurrent import lstm_of_int8, lstm_of_int16, streamed
+from plugins.tflite.tests.test_recurrent import lstm_of_int8, lstm_of_int16, streamed
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder
-from inlaid.frontends.tflite import first_states, load
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Module, constant, function, loop, tuple_, tuple_item, var
 from inlaid_microcontroller.unit import decode
@@ -23,6 +22,7 @@ from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.execution.c_source import find_compiler
 from inlaid_runtime.types import TensorType
+from inlaid_tflite import first_states, load
 
 from .test_firmware import SANITIZED, STRICT, build
 

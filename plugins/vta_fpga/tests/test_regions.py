@@ -52,7 +52,7 @@ def check(module: Module, targets: list[str] = SPLIT, seeds: int = 2) -> inlaid.
 
 def partition(path: Path) -> list[dict[str, Any]]:
     """The operators of `inlaid partition --json`."""
-    command = [sys.executable, "-c", "from inlaid.cli import main; main()", "partition", str(path), "--target", "vta_fpga,x86"]
+    command = [sys.executable, "-c", "from inlaid_cli import main; main()", "partition", str(path), "--target", "vta_fpga,x86"]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
     found: list[dict[str, Any]] = json.loads(done.stdout)["operators"]
     return found

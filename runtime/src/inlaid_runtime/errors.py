@@ -27,6 +27,7 @@ __all__ = [
     "KernelFault",
     "LockWarning",
     "ModelImportError",
+    "NotInstalled",
     "OutOfMemory",
     "OutputError",
     "PackageError",
@@ -144,6 +145,10 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 class InternalError(InlaidError):
     """An invariant of Inlaid does not hold: a fault of Inlaid, whatever the model. `__cause__` is the exception."""
+
+
+class NotInstalled(InlaidError, ImportError):
+    """A part of Inlaid is not installed. It is an `ImportError`, so that `from inlaid import` shows it."""
 
 
 class TypeInferenceError(InlaidError):

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
 
-import inlaid
 from inlaid import ops
 from inlaid.graph import conditions
 from inlaid.graph.operator import Operator
@@ -27,19 +26,18 @@ from inlaid_runtime.arith import Constraint
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import Type
 
-ROOT = Path(inlaid.__file__).parent
 _REQUIRE, _NOT_NEGATIVE = conditions.require, conditions.not_negative
 
 
 @dataclass(frozen=True, order=True)
 class Line:
-    """A line of Inlaid's sources, relative to the folder `inlaid`."""
+    """A line of one of Inlaid's modules."""
 
-    file: str
+    module: str
     number: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.number}"
+        return f"{self.module}:{self.number}"
 
 
 @dataclass(frozen=True, order=True)
@@ -55,7 +53,7 @@ class Statement:
 
     def covers(self, line: Line) -> bool:
         """Test whether a line is in the statement."""
-        return line.file == self.first.file and self.first.number <= line.number <= self.last
+        return line.module == self.first.module and self.first.number <= line.number <= self.last
 
 
 # --- execution ------------------------------------------------------------------------------------------------------------
@@ -97,7 +95,7 @@ def _line(frame: FrameType | None) -> Line:
     while frame is not None and frame.f_code.co_filename == conditions.__file__:
         frame = frame.f_back
     assert frame is not None
-    return Line(str(Path(frame.f_code.co_filename).relative_to(ROOT)), frame.f_lineno)
+    return Line(frame.f_globals["__name__"], frame.f_lineno)
 
 
 @contextmanager
@@ -141,7 +139,7 @@ def refusal(build: Callable[[], object]) -> Refusal | None:
 
 # --- sources --------------------------------------------------------------------------------------------------------------
 
-_BESIDE = ("graph/unify.py", "graph/loops.py", "graph/scope_conditions.py")
+_BESIDE = ("inlaid.graph.unify", "inlaid.graph.loops", "inlaid.graph.scope_conditions")
 """Modules besides those of operators that state relations."""
 _STATING = ("require", "broadcast_shapes", "not_negative")
 """How the names of functions begin that state relations."""
@@ -151,7 +149,7 @@ _STATING = ("require", "broadcast_shapes", "not_negative")
 class _Module:
     """The source of a module: its functions by name, nested ones included, and the names that it imports, as (module, name)."""
 
-    file: str
+    name: str
     functions: dict[str, list[ast.FunctionDef | ast.Lambda]]
     imports: dict[str, tuple[str, str]]
 
@@ -175,9 +173,9 @@ def statements() -> tuple[Statement, ...]:
     return tuple(sorted(found.union(*map(statements_of, _BESIDE))))
 
 
-def statements_of(file: str) -> frozenset[Statement]:
-    """Find all statements in a source, which is relative to the folder `inlaid`."""
-    module = _parsed("inlaid." + file.removesuffix(".py").replace("/", "."))
+def statements_of(name: str) -> frozenset[Statement]:
+    """Find all statements in a module."""
+    module = _parsed(name)
     return frozenset(item for nodes in module.functions.values() for node in nodes for item in _stated(module, node))
 
 
@@ -195,7 +193,7 @@ def _parsed(name: str) -> _Module:
             functions.setdefault("<lambda>", []).append(node)
         elif isinstance(node, ast.ImportFrom) and node.module:
             imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
-    return _Module(str(Path(module.__file__).relative_to(ROOT)), functions, imports)
+    return _Module(name, functions, imports)
 
 
 def _operators(parsed: dict[str, _Module]) -> list[Operator]:
@@ -236,4 +234,4 @@ def _stated(module: _Module, node: ast.AST) -> Iterator[Statement]:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             source, name = module.imports.get(call.func.id, ("", ""))
             if source == conditions.__name__ and name.startswith(_STATING) and name != "require_static":
-                yield Statement(Line(module.file, call.lineno), call.end_lineno or call.lineno, ast.unparse(call))
+                yield Statement(Line(module.name, call.lineno), call.end_lineno or call.lineno, ast.unparse(call))

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.unit.frontends.tflite.build import Tensor, single
-from tests.unit.frontends.tflite.test_products import layer as drawn_layer
+from plugins.quantization.tests.nets import drawn, quantised, real
+from plugins.tflite.tests.build import Tensor, single
+from plugins.tflite.tests.test_products import layer as drawn_layer
 from tests.unit.passes.test_quantised_onnx import model as qdq_model
-from tests.unit.quantization.nets import drawn, quantised, real
 
 from inlaid import ops
-from inlaid.frontends.onnx import load as load_onnx
-from inlaid.frontends.tflite import load as load_tflite
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.pattern import Match, match
@@ -30,8 +28,10 @@ from inlaid.ops.composites import (
 from inlaid.ops.requantisation import Factor
 from inlaid.passes.manager import PassManager
 from inlaid.passes.pipeline import CANONICAL
-from inlaid.quantization.settings import Quantization
+from inlaid_onnx import load as load_onnx
+from inlaid_quantization.settings import Quantization
 from inlaid_runtime.types import TensorType
+from inlaid_tflite import load as load_tflite
 
 Array = Any
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inlaid_tflite as tflite
 from inlaid import ops
-from inlaid.frontends import tflite
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, Function, Var, constant, function, post_order, tuple_, tuple_item, var
 from inlaid.graph.verify import verify

@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.onnx_runtime import answers
 
-from inlaid.frontends.onnx import load
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, post_order
 from inlaid.graph.operator import Operator
 from inlaid.passes.manager import PassManager
 from inlaid.passes.pipeline import CANONICAL
+from inlaid_onnx import load
 
 TENSOR = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8}
 

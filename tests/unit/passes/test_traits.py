@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plugins.quantization.tests.nets import drawn, exact_weights, quantised, real
 from tests.unit.lowering.oracle import lowered, run
-from tests.unit.quantization.nets import drawn, exact_weights, quantised, real
 
 from inlaid import ops
 from inlaid.graph.interp import evaluate

@@ -12,9 +12,9 @@ import pytest
 
 import inlaid
 from inlaid.api import compile_file
-from inlaid.cli import main
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_cli import main
 from inlaid_runtime.errors import InputError, ModelImportError, PluginError
 from zoo.net import Net
 
@@ -28,7 +28,7 @@ def use(monkeypatch):
     """Makes a registry the one of the API and of commands."""
 
     def use(registry):
-        for place in ("inlaid.api", "inlaid.cli.targets"):
+        for place in ("inlaid.api", "inlaid_cli.targets"):
             monkeypatch.setattr(f"{place}.default_registry", lambda: registry)
 
     return use

@@ -1,0 +1,1 @@
+"""Timing of models on Inlaid and on other engines: `inlaid bench`."""

@@ -1,0 +1,68 @@
+"""Converters of ONNX operators, one module per family. The keys of `CONVERTERS` are "OpType" or "domain:OpType"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from inlaid_onnx.convert import (
+    attention,
+    cast,
+    container,
+    control,
+    conv,
+    einsum,
+    elementwise,
+    ensemble,
+    index,
+    linear,
+    loop,
+    loss,
+    ml,
+    normalise,
+    pool,
+    quantised,
+    random,
+    recurrent,
+    reduce,
+    resample,
+    shape,
+    signal,
+    sort,
+    training,
+    tree,
+)
+from inlaid_onnx.node import Converter
+
+_MODULES = (
+    attention,
+    cast,
+    container,
+    control,
+    conv,
+    einsum,
+    elementwise,
+    ensemble,
+    index,
+    linear,
+    loop,
+    loss,
+    ml,
+    normalise,
+    pool,
+    quantised,
+    random,
+    recurrent,
+    reduce,
+    resample,
+    shape,
+    signal,
+    sort,
+    training,
+    tree,
+)
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {name: made for module in _MODULES for name, made in module.CONVERTERS.items()}
+)
+assert len(CONVERTERS) == sum(len(module.CONVERTERS) for module in _MODULES), "two modules convert the same operator"

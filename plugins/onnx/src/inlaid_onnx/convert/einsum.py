@@ -1,0 +1,149 @@
+"""Einsum, decomposed into matrix products, broadcast products and sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from inlaid.graph.conditions import require_equal
+from inlaid.graph.ir import Expr
+from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of, widened
+from inlaid.ops.elementwise import equal, mul, where
+from inlaid.ops.linear import matmul
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import iota, reshape, transpose
+from inlaid_onnx.node import Converter, Node
+from inlaid_runtime import arith
+from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import dataclass
+
+_TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor with one label per axis: a letter, or "...n" for the n-th axis from the right of an ellipsis."""
+
+    value: Expr
+    labels: tuple[str, ...]
+
+    def dim(self, label: str) -> Dim:
+        return tensor_of(self.value).shape[self.labels.index(label)]
+
+
+def _ellipsis(rank: int) -> tuple[str, ...]:
+    return tuple(f"...{index}" for index in range(rank, 0, -1))
+
+
+def _split(node: Node, term: str) -> tuple[str, bool, str]:
+    """Split a term into (letters before the ellipsis, whether it has an ellipsis, letters after it)."""
+    found = _TERM.fullmatch(term)
+    if found is None:
+        raise node.error(f"expected a term of letters and an ellipsis, got {term!r}")
+    return found[1], found[2] is not None, found[3] or ""
+
+
+def _operand(node: Node, index: int, term: str) -> _Operand:
+    before, dots, after = _split(node, term)
+    rest = node.rank(index) - len(before) - len(after)
+    if rest < 0 or (rest > 0 and not dots):
+        raise node.error(f"the term for input {index} must label {node.rank(index)} axes, got {term!r}")
+    return _diagonal(node, index, _Operand(node.input(index), (*before, *_ellipsis(rest), *after)))
+
+
+def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
+    """Return the labels of the result. Without an output term: axes of ellipses, then the letters that occur once, sorted."""
+    letters = [label for operand in operands for label in operand.labels]
+    dots = _ellipsis(max((sum(label.startswith(".") for label in operand.labels) for operand in operands), default=0))
+    if output is None:
+        named = re.sub(r"[^A-Za-z]", "", node.attrs["equation"])
+        return (*dots, *sorted(label for label in named if named.count(label) == 1))
+    before, has_dots, after = _split(node, output)
+    wanted = (*before, *(dots if has_dots else ()), *after)
+    if len(set(wanted)) != len(wanted) or not set(wanted) <= set(letters):
+        raise node.error(f"the output term must have unique labels of inputs, got {output!r}")
+    return wanted
+
+
+def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
+    """Merge axes of input `index` with the same label: zero the elements off the diagonal, then sum."""
+    value, labels = operand.value, list(operand.labels)
+    for second in range(len(labels) - 1, 0, -1):
+        first = labels.index(labels[second])
+        if first == second:
+            continue
+        shape, of = tensor_of(value).shape, tensor_of(value).dtype
+        with node.relations():
+            require_equal(shape[second], shape[first], f"dimension {second} of input {index}, which has a label twice,")
+        places = [
+            iota(shape=tuple(dim if axis == own else 1 for axis, dim in enumerate(shape)), axis=own, dtype="int64")
+            for own in (first, second)
+        ]
+        value = reduce_sum(where(equal(*places), value, scalar(0, of)), axes=(second,))
+        del labels[second]
+    return _Operand(value, tuple(labels))
+
+
+def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
+    """Sum the operand over the axes that are not in `keep`."""
+    kept = set(keep)
+    axes = tuple(axis for axis, label in enumerate(operand.labels) if label not in kept)
+    labels = tuple(label for label in operand.labels if label in kept)
+    return _Operand(reduce_sum(operand.value, axes=axes), labels) if axes else operand
+
+
+def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
+    """Transpose the tensor to the order of `labels`. A label that the tensor lacks becomes an axis of extent 1."""
+    own = [label for label in labels if label in operand.labels]
+    perm = tuple(operand.labels.index(label) for label in own)
+    value = operand.value if perm == tuple(range(len(perm))) else transpose(operand.value, perm=perm)
+    missing = [axis for axis, label in enumerate(labels) if label not in operand.labels]
+    return expand_dims(value, *missing) if missing else value
+
+
+def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
+    """Multiply two operands and sum over the axes that are not in `keep`."""
+    kept = set(keep)
+    a, b = _summed(a, kept | set(b.labels)), _summed(b, kept | set(a.labels))
+    shared = [label for label in a.labels if label in b.labels]
+    contracted = [label for label in shared if label not in kept]
+    batch = [label for label in shared if label in kept]
+    left = [label for label in a.labels if label not in shared]
+    right = [label for label in b.labels if label not in shared]
+    if not contracted or any(a.dim(label) != b.dim(label) for label in contracted):
+        labels = (*batch, *left, *right, *contracted)
+        # In the working dtype: products of narrow dtypes could overflow before the sum.
+        product = _Operand(mul(*(widened(_arranged(item, labels)) for item in (a, b))), labels)
+        total = _summed(product, kept)
+        return _Operand(cast_to(total.value, tensor_of(a.value).dtype), total.labels)
+    matrices = matmul(_matrix(a, batch, left, contracted), _matrix(b, batch, contracted, right))
+    extents = tensor_of(matrices).shape[: len(batch)]
+    shape = (*extents, *(a.dim(label) for label in left), *(b.dim(label) for label in right))
+    return _Operand(reshape(matrices, shape=shape), (*batch, *left, *right))
+
+
+def _matrix(operand: _Operand, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Expr:
+    """Reshape the operand to matrices: batch axes, then all rows as one axis, then all columns as one axis."""
+    value = _arranged(operand, (*batch, *rows, *columns))
+    extents = (arith.product(tuple(operand.dim(label) for label in group)) for group in (rows, columns))
+    return reshape(value, shape=(*tensor_of(value).shape[: len(batch)], *extents))
+
+
+def _einsum(node: Node) -> Expr:
+    equation = node.attrs.get("equation")
+    if equation is None:
+        raise node.error("the attribute equation is missing")
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(node.inputs):
+        raise node.error(f"the equation must have {len(node.inputs)} input terms, got {equation!r}")
+    operands = [_operand(node, index, term) for index, term in enumerate(terms)]
+    wanted = _result(node, output if arrow else None, operands)
+    total = operands[0]
+    for index, operand in enumerate(operands[1:], 1):
+        later = {label for other in operands[index + 1 :] for label in other.labels}
+        total = _product(total, operand, later | set(wanted))
+    return _arranged(_summed(total, wanted), wanted)
+
+
+CONVERTERS: Mapping[str, Converter] = {"Einsum": _einsum}

@@ -1,0 +1,1 @@
+"""Post-training quantization of float models to int8: `inlaid.quantize`."""

@@ -1,0 +1,36 @@
+"""Quantisation driver. Compiles the models that calibration and evaluation run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlaid.driver.compile import compile_module
+from inlaid.graph.ir import Module
+from inlaid.plugins import Quantisation
+from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid_quantization.calibrate import Run, Sample
+from inlaid_quantization.quantize import QuantizedModule, quantize_module
+from inlaid_quantization.settings import Quantization, fitted
+
+
+def quantize(
+    module: Module,
+    samples: Sequence[Sample],
+    measured: Sequence[Sample],
+    settings: Quantization,
+    targets: Sequence[str],
+    made_for: Sequence[str],
+    registry: PluginRegistry | None = None,
+    keep: bool = True,
+) -> QuantizedModule:
+    """Quantise a module to int8, calibrated and evaluated on `targets`. The first target of `made_for` that declares a
+    requantisation determines the module's requantisation. Raises as `quantize_module` and `compile_module`."""
+    registry = registry or default_registry()
+    declared = (registry.capabilities(registry.target(text)).quantisation for text in made_for)
+    settings = fitted(settings, next((having for having in declared if having.roundings), Quantisation()))
+
+    def compiled(each: Module) -> Run:
+        executable = compile_module(each, targets, registry, keep=keep)
+        return lambda sample: list(executable.run(sample).values())
+
+    return quantize_module(module, samples, measured, settings, compiled)

@@ -1,0 +1,213 @@
+"""Quantises a module: plan, calibrate, choose scales, build, measure accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+import numpy as np
+
+from inlaid.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
+from inlaid.graph.operator import Operator
+from inlaid.ops.elementwise import add, mul, sub
+from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.passes.decompose import decompose
+from inlaid.passes.manager import FunctionPass, PassManager
+from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
+from inlaid_quantization.agreement import Agreement
+from inlaid_quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
+from inlaid_quantization.histogram import unmasked
+from inlaid_quantization.match import is_real
+from inlaid_quantization.plan import Plan, make_plan
+from inlaid_quantization.realise import realise
+from inlaid_quantization.report import BorderReport, Difference, FloatReport, LayerReport, QuantizationReport
+from inlaid_quantization.settings import Quantization
+from inlaid_runtime.errors import InputError
+from inlaid_runtime.types import TensorType
+
+_WHOLE = ("attention",)
+"""Composite operators that are decomposed and then quantised."""
+
+
+READ_AS_FLOAT = "its operands or consumers are float"
+
+
+@dataclass(frozen=True, repr=False)
+class QuantizedModule(Module):
+    """A quantised module with its report."""
+
+    report: QuantizationReport
+
+
+def quantize_module(
+    module: Module, samples: Sequence[Sample], measured: Sequence[Sample], settings: Quantization, compile_: Compile
+) -> QuantizedModule:
+    """Quantise the products of a module, and the operators between them, to int8.
+
+    Ranges come from `samples`, accuracy is measured on `measured`; `compile_` compiles functions. Raises `InputError` for a model
+    without anything to quantise, for samples that do not fit the model, and for unknown names.
+    """
+    named = _names(module)
+    module = PassManager((*CONSTRAINTS, *CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
+    named |= _names(module)
+    for name in settings.keep_float:
+        if name not in named:
+            near = get_close_matches(name, sorted(named), 1, 0)
+            raise InputError(
+                f"keep_float names {name!r}, which is neither a node nor an operator of the model",
+                remedy="".join(f"is it {each!r}?" for each in near) or None,
+            )
+    main = module.main
+    plan = make_plan(main, tuple(post_order(main.body)), settings)
+    if not any(step.anchors for step in plan.steps.values()):
+        raise InputError(
+            "expected a float32 convolution or matrix product to quantise, got none",
+            remedy="check that the model is not quantised already, or of another precision"
+            + (", or keep_float names all" * bool(settings.keep_float)),
+        )
+    watched = [*observed(plan), *plan.direct]
+    results = [expr for expr in plan.outputs if is_real(expr)]
+    run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
+    scales = Scales(plan)
+    scales.choose(gather(plan, samples, run), settings)
+    made = realise(plan, scales, settings)
+    probe = compile_(module.with_function("main", made.probe))
+    differences, agreements = _differences(plan, scales, watched, results, run, probe, measured)
+    found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    agreed = {id(expr): agreement for expr, agreement in zip(results, agreements, strict=True)}
+    layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
+    floats = _floats(plan, made.main)
+    left = {(item.node, item.operator) for item in floats}
+    report = QuantizationReport(
+        settings,
+        len(measured),
+        tuple(_input(param, plan, scales) for param in main.params),
+        tuple(
+            _output(name, expr, plan, scales, found.get(id(expr)), agreed.get(id(expr)))
+            for name, expr in zip(_output_names(main), plan.outputs, strict=True)
+        ),
+        tuple(_layer(expr, plan, scales, found[id(expr)], left) for expr in plan.order if id(expr) in layers),
+        floats,
+    )
+    quantized = replace(made.main, constraints=main.constraints)
+    return QuantizedModule({**module.functions, "main": quantized}, report)
+
+
+def _names(module: Module) -> set[str]:
+    """Return the names that `keep_float` accepts: source nodes and operator names."""
+    calls = [expr for expr in post_order(module.main.body) if isinstance(expr, Call)]
+    return {_operator(call) for call in calls} | {call.span.node for call in calls if call.span is not None}
+
+
+def _in_parts(target: Function) -> Function:
+    return decompose(target, lambda call: not isinstance(call.callee, Operator) or call.callee.name not in _WHOLE)
+
+
+# --- the accuracy -----------------------------------------------------------------------------------------------------
+
+
+def _differences(
+    plan: Plan,
+    scales: Scales,
+    watched: Sequence[Expr],
+    results: Sequence[Expr],
+    run: Run,
+    quantised: Run,
+    samples: Sequence[Sample],
+) -> tuple[list[Difference], list[Agreement]]:
+    """Compare a float function and its quantised version over samples. Returns the difference of each value in `watched`, then of
+    each result; and the agreement of each result."""
+    of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
+    found, agreed = [Difference() for _ in of], [Agreement() for _ in results]
+    masked = [id(expr) in plan.masked for expr in (*watched, *results)]
+    for sample in samples:
+        given = {
+            param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
+            for param in plan.main.params
+        }
+        for place, (scale, real, value) in enumerate(zip(of, run(sample), quantised(given), strict=True)):
+            value = value if scale is None else scale.real_array(value)
+            kept = unmasked(real) if masked[place] else ...
+            found[place] = found[place].with_values(real[kept], value[kept])
+            if (result := place - len(watched)) >= 0:
+                agreed[result] = agreed[result].with_values(np.asarray(real), np.asarray(value))
+    return found, agreed
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def _input(param: Var, plan: Plan, scales: Scales) -> BorderReport:
+    if plan.is_int8(param):
+        return BorderReport(param.name, "int8", scales[param].scale, scales[param].zero_point)
+    return BorderReport(param.name, _element_type(param), None, None)
+
+
+def _output(
+    name: str, expr: Expr, plan: Plan, scales: Scales, difference: Difference | None, agreement: Agreement | None
+) -> BorderReport:
+    if plan.is_int8(expr):
+        return BorderReport(name, "int8", scales[expr].scale, scales[expr].zero_point, difference, agreement)
+    return BorderReport(name, _element_type(expr), None, None, difference, agreement)
+
+
+def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference, floats: set[tuple[str, str]]) -> LayerReport:
+    scale = scales.get(expr)
+    of_scale, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
+    in_floats = id(expr) not in plan.steps and (not isinstance(expr, Call) or (_node(expr), _operator(expr)) in floats)
+    return LayerReport(name_of(expr), _operators(expr, plan), in_floats, of_scale, point, difference)
+
+
+def _element_type(expr: Expr) -> str:
+    return expr.type.dtype.name if isinstance(expr.type, TensorType) else repr(expr.type)
+
+
+def _output_names(main: Function) -> list[str]:
+    noted = json.loads(main.attr("outputs") or "[]")
+    fields = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    return noted if len(noted) == len(fields) else [f"output{number}" for number in range(len(fields))]
+
+
+def _operators(expr: Expr, plan: Plan) -> tuple[str, ...]:
+    """Return the names of the operators that compute a stored tensor."""
+    step = plan.steps.get(id(expr))
+    calls = (expr,) if step is None else step.calls
+    return tuple(_operator(call) for call in calls if isinstance(call, Call))
+
+
+def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
+    """Report the operators that stay float, in order of execution. The reasons come from the plan, by node and operator."""
+    reasons = {
+        (expr.span, _operator(expr)): plan.reasons[id(expr)]
+        for expr in plan.order
+        if isinstance(expr, Call) and id(expr) in plan.reasons
+    }
+    found = []
+    for expr in post_order(main.body):
+        if isinstance(expr, Call) and _is_float(expr):
+            why = reasons.get((expr.span, _operator(expr)))
+            if why is not None or not _joins(expr):
+                found.append(FloatReport(_node(expr), _operator(expr), why or READ_AS_FLOAT))
+    return tuple(found)
+
+
+def _joins(expr: Call) -> bool:
+    """Test whether a call adds, subtracts or multiplies two dequantised tensors, as `Quantization.arithmetic` "float" does."""
+    return expr.callee in (add, sub, mul) and all(isinstance(arg, Call) and arg.callee is dequantize for arg in expr.args)
+
+
+def _is_float(expr: Call) -> bool:
+    """Test whether a call computes on floats, except to quantise, dequantise or scale accumulators."""
+    if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
+        return False
+    return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))
+
+
+def _node(call: Call) -> str:
+    return call.span.node if call.span else ""
+
+
+def _operator(call: Call) -> str:
+    return call.callee.name if isinstance(call.callee, Operator) else "a function"

@@ -1,0 +1,94 @@
+"""Control flow (branches, loops, calls of other graphs) and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from inlaid import ops
+from inlaid.graph.ir import Expr, constant, function, if_, loop, tuple_, tuple_item, var
+from inlaid_runtime.types import TensorType
+from inlaid_tflite.node import Converter, Node
+
+
+def _flag(value: Expr) -> Expr:
+    """Reshape a condition, which may have shape (1,), to 0-d."""
+    return ops.reshape(value, shape=())
+
+
+def _if(node: Node) -> tuple[Expr, ...]:
+    given = [node.input(index) for index in range(1, len(node.values))]
+    graphs = (node.option("ThenSubgraphIndex"), node.option("ElseSubgraphIndex"))
+    known = node.scope.static(node.input(0))
+    if known is not None:
+        return node.scope.call(graphs[0] if known.reshape(()) else graphs[1], given)
+    (then, held), (otherwise, held_otherwise) = (node.scope.guarded(partial(node.scope.call, graph, given)) for graph in graphs)
+    result = if_(_flag(node.input(0)), tuple_(then), tuple_(otherwise), constraints=(held, held_otherwise))
+    return tuple(tuple_item(result, index) for index in range(len(node.results)))
+
+
+def _while(node: Node) -> tuple[Expr, ...]:
+    """Convert WHILE. The condition is evaluated before each iteration."""
+    states = [node.input(index) for index in range(len(node.values))]
+    condition, body = node.option("CondSubgraphIndex"), node.option("BodySubgraphIndex")
+
+    def goes_on(values: list[Expr]) -> Expr:
+        (found,) = node.scope.call(condition, values)
+        return _flag(found)
+
+    def step() -> tuple[Expr, ...]:
+        news = list(node.scope.call(body, olds))
+        return (goes_on(news), *news)
+
+    olds = [var(f"{node.span.node}.{index}", state.type) for index, state in enumerate(states)]
+    (continued, *news), constraints = node.scope.guarded(step)
+    for index, (old, new) in enumerate(zip(olds, news, strict=True)):
+        if old.type != new.type:
+            raise node.error(f"value {index} must keep the type {old.type!r} in each iteration, got {new.type!r}")
+    iteration = var(f"{node.span.node}.iteration", TensorType((), "int64"))
+    made = function((iteration, *olds), tuple_((continued, *news)), constraints=constraints)
+    result = loop(made, state=states, condition=goes_on(states))
+    return tuple(tuple_item(result, index) for index in range(len(states)))
+
+
+def _call(node: Node) -> tuple[Expr, ...]:
+    given = [node.input(index) for index in range(len(node.values))]
+    return node.scope.call(node.option("Subgraph"), given)
+
+
+def _call_once(node: Node) -> tuple[Expr, ...]:
+    node.scope.initialise(node.option("InitSubgraphIndex"))
+    return ()
+
+
+# --- variables --------------------------------------------------------------------------------------------------------
+
+
+def _var_handle(node: Node) -> Expr:
+    parts = (node.option("Container", None) or b"", node.option("SharedName", None) or b"")
+    name = "/".join(part.decode("utf-8", "replace") for part in parts if part)
+    return constant(node.scope.handle(name))
+
+
+def _variable(node: Node) -> int:
+    return int(node.array(0).item())
+
+
+def _read_variable(node: Node) -> Expr:
+    return node.scope.read(_variable(node))
+
+
+def _assign_variable(node: Node) -> tuple[Expr, ...]:
+    node.scope.assign(_variable(node), node.input(1))
+    return ()
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "ASSIGN_VARIABLE": _assign_variable,
+    "CALL": _call,
+    "CALL_ONCE": _call_once,
+    "IF": _if,
+    "READ_VARIABLE": _read_variable,
+    "VAR_HANDLE": _var_handle,
+    "WHILE": _while,
+}

@@ -1,0 +1,127 @@
+"""Image resizing. Integers are interpolated with 10-bit weights, as in LiteRT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Expr, constant
+from inlaid.ops.compose import cast_to
+from inlaid_runtime.arith import Dim
+from inlaid_tflite.model import Array
+from inlaid_tflite.node import Converter, Node, half_away, tensor_type, typed
+
+LONGEST = 1 << 16
+"""Maximum extent of a side of an image."""
+BITS = 10
+"""Fraction bits of a weight."""
+
+
+def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
+    """Return ((input rows, output rows), (input columns, output columns))."""
+    shape, new = node.shape(0), node.dims(1)
+    if len(shape) != 4 or len(new) != 2:
+        raise node.error(f"expected 2 sizes and an image of rank 4, got {len(new)} sizes and rank {len(shape)}")
+    if node.option("AlignCorners", False) and node.option("HalfPixelCenters", False):
+        raise node.error("align_corners and half_pixel_centers are mutually exclusive: set only one")
+    return (shape[1], new[0]), (shape[2], new[1])
+
+
+def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
+    before, after = sizes
+    if not isinstance(before, int) or not isinstance(after, int) or not 0 < before <= LONGEST or not 0 < after <= LONGEST:
+        raise node.error(f"input and output sizes must be static and 1 to {LONGEST}, got {before} and {after}")
+    return before, after
+
+
+def _nearest(node: Node) -> Expr:
+    value, centred, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
+    for axis, sizes in enumerate(_sizes(node), 1):
+        before, after = _known(node, sizes)
+        whole = aligned and after > 1
+        scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
+        places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
+        places = half_away(places) if aligned else np.floor(places)
+        value = ops.take(value, constant(np.clip(places, 0, before - 1).astype(np.int32)), axis=axis)
+    return value
+
+
+def _bilinear(node: Node) -> Expr:
+    sizes = _sizes(node)
+    if node.is_float():
+        coordinates = "asymmetric"
+        if node.option("AlignCorners", False):
+            coordinates = "align_corners"
+        elif node.option("HalfPixelCenters", False):
+            coordinates = "half_pixel"
+        (_, rows), (_, columns) = sizes
+        shape = (node.shape(0)[0], rows, columns, node.shape(0)[3])
+        return ops.resize(node.input(0), shape=shape, mode="linear", coordinates=coordinates)
+    if node.result.dtype.name == "uint8":
+        return _bilinear_in_floats(node, [_known(node, each) for each in sizes])
+    wide = cast_to(node.input(0), "int64" if node.result.dtype.bits > 8 else "int32")
+    of = tensor_type(wide).dtype.numpy
+    for axis, each in enumerate(sizes, 1):
+        low, high, upper = _weights(node, *_known(node, each))
+        parts = (
+            ops.mul(_along(wide, axis, places), constant(_column(weights.astype(of), axis)))
+            for places, weights in ((low, (1 << BITS) - upper), (high, upper))
+        )
+        wide = ops.add(*parts)
+    one = 1 << 2 * BITS
+    half = constant(np.array(one // 2, of))
+    # Round half away from 0; the division truncates.
+    signed = ops.where(ops.less(constant(np.array(0, of)), wide), half, ops.neg(half))
+    return cast_to(ops.div(ops.add(wide, signed), constant(np.array(one, of))), node.result.dtype)
+
+
+def _along(value: Expr, axis: int, places: Array) -> Expr:
+    return ops.take(value, constant(places.astype(np.int32)), axis=axis)
+
+
+def _column(weights: Array, axis: int) -> Array:
+    """Reshape weights to broadcast along an axis of an image."""
+    return weights.reshape(tuple(-1 if other == axis else 1 for other in range(4)))
+
+
+def _weights(node: Node, before: int, after: int) -> tuple[Array, Array, Array]:
+    """Return, for each output position, the lower and upper neighbour, and the 10-bit weight of the upper one."""
+    scale = ((before << BITS) + after // 2) // after
+    if node.option("AlignCorners", False) and after > 1:
+        scale = (((before - 1) << BITS) + (after - 1) // 2) // (after - 1)
+    at = np.arange(after, dtype=np.int64) * scale
+    if node.option("HalfPixelCenters", False):
+        at = at + scale // 2 - (1 << BITS - 1)
+    low = np.clip(np.trunc(at / (1 << BITS)), 0, before - 1).astype(np.int64)
+    high = np.minimum(np.trunc((at + (1 << BITS) - 1) / (1 << BITS)), before - 1).astype(np.int64)
+    return low, high, at - (low << BITS)
+
+
+def _bilinear_in_floats(node: Node, sizes: list[tuple[int, int]]) -> Expr:
+    """Interpolate uint8 as LiteRT does: sum four float32 products, rounded half up."""
+    sides = []
+    for axis, (before, after) in enumerate(sizes, 1):
+        whole = node.option("AlignCorners", False) and after > 1
+        scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
+        at = np.arange(after, dtype=np.float32)
+        at = (at + np.float32(0.5)) * scale - np.float32(0.5) if node.option("HalfPixelCenters", False) else at * scale
+        low, high = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), before - 1)
+        upper = at - low.astype(np.float32)
+        sides.append(((low, _column(np.float32(1) - upper, axis)), (high, _column(upper, axis))))
+    real = cast_to(node.input(0), "float32")
+    total: Expr | None = None
+    for rows, down in sides[0]:
+        for columns, across in sides[1]:
+            part = ops.mul(_along(_along(real, 1, rows), 2, columns), constant(down * across))
+            total = part if total is None else ops.add(total, part)
+    assert total is not None
+    return cast_to(ops.add(total, constant(np.float32(0.5))), "uint8")
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "RESIZE_BILINEAR": typed(_bilinear, "float32 int8 uint8 int16"),
+    "RESIZE_NEAREST_NEIGHBOR": typed(_nearest, "float32 int8 uint8 int16"),
+}
+"""The inputs are an image, and its new (rows, columns)."""
