@@ -80,6 +80,7 @@ lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and print line
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
 	$(BIN)/python tools/plugin_imports.py
+	$(BIN)/python tools/import_names.py
 	$(BIN)/python tools/line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
 VERSION = inlaid.__version__
-EDITABLE = ("-e", "runtime", "-e", "core", "-e", "plugins/x86", "-e", ".")
+PARTS = ("runtime", "core", "plugins/onnx", "plugins/quantization", "plugins/cli")
+"""Folders of the distributions that every installation has."""
+EDITABLE = tuple(argument for folder in (*PARTS, "plugins/x86", ".") for argument in ("-e", folder))
 USE = """
 import inlaid
 import numpy as np
@@ -127,7 +129,7 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
             extras = [line for line in needs if "extra ==" in line]
             plugins = {line.partition("<")[0] for line in extras if line.startswith("inlaid-")}
             assert plugins == {f"inlaid-{name.replace('_', '-')}" for name in PLUGINS}
-            assert {f"inlaid-runtime=={VERSION}", f"inlaid-core=={VERSION}"} <= set(needs)
+            assert {f"inlaid-{Path(folder).name}=={VERSION}" for folder in PARTS} <= set(needs)
 
     # A wheel from the checkout has both spellings of an extra, which pip below 23.3 compares literally. hatchling normalizes the
     # names when it builds from a source distribution.

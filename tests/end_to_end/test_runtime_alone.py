@@ -67,15 +67,58 @@ def test_the_core_without_x86_compiles_for_the_reference(checkout, furnished, pa
     with pytest.raises(AssertionError, match=words):
         furnished.run(furnished.python, "-c", make + "inlaid.compile(f, targets=['x86'])", folder=furnished.folder)
     tflite = "import inlaid; inlaid.load(bytes(4) + b'TFL3' + bytes(60))"
-    with pytest.raises(AssertionError, match=r'needs tflite, not installed here.*; pip install "inlaid\[tflite\]"'):
+    with pytest.raises(AssertionError, match=r"the model is a TensorFlow Lite model; pip install inlaid-tflite"):
         furnished.run(furnished.python, "-c", tflite, folder=furnished.folder)
     done = "print(inlaid.compile(f).regions[0].target)"
     assert furnished.run(furnished.python, "-W", "ignore", "-c", make + done, folder=furnished.folder).strip() == "reference"
 
 
-def test_the_core_and_x86_alone(checkout, furnished):
-    """Without the distribution `inlaid`, which brings what most users need besides."""
-    furnished.pip("install", "--no-build-isolation", "./runtime", "./core", "./plugins/x86", folder=checkout)
-    make = "import inlaid; x = inlaid.var('x', (2, 2)); f = inlaid.function([x], inlaid.ops.relu(x)); "
-    done = "print(inlaid.compile(f).regions[0].target)"
-    assert furnished.run(furnished.python, "-c", make + done, folder=furnished.folder).strip() == "x86"
+LACKING = """
+import importlib.util
+import inlaid
+from inlaid.attributes import DISTRIBUTIONS
+from inlaid.errors import InlaidError, NotInstalled
+
+assert [name for name in ("click", "jinja2", "onnx", "rich", "tflite") if importlib.util.find_spec(name)] == []
+assert set(dir(inlaid)) == set(inlaid.__all__)
+for name, distribution in DISTRIBUTIONS.items():
+    for code in (f"inlaid.{name}", f"from inlaid import {name}"):
+        try:
+            exec(code)
+        except NotInstalled as error:
+            assert str(error) == f"inlaid.{name} is provided by {distribution}, not installed here; pip install {distribution}"
+        else:
+            raise AssertionError(code)
+for file, words in (("a.onnx", "an ONNX model; pip install inlaid-onnx"), ("b.tflite", "pip install inlaid-tflite")):
+    open(file, "wb").close()
+    try:
+        inlaid.load(file)
+    except InlaidError as error:
+        assert str(error).endswith(words), error
+    else:
+        raise AssertionError(file)
+x = inlaid.var("x", (2, 2))
+print(inlaid.compile(inlaid.function([x], inlaid.ops.relu(x))).regions[0].target)
+"""
+
+
+def test_the_core_and_x86_alone(checkout, environment):
+    """Without the distribution `inlaid`, which brings what most users need besides. What is missing is named, and can be added."""
+    environment.fetch("numpy", "ml_dtypes", "pluggy", "llvmlite", "hatchling")
+    install = "install", "--no-build-isolation"
+    environment.pip(*install, "./runtime", "./core", "./plugins/x86", folder=checkout)
+    environment.run(environment.python, "-m", "pip", "check", folder=environment.folder)
+    assert environment.run(environment.python, "-c", LACKING, folder=environment.folder).strip() == "x86"
+    with pytest.raises(AssertionError, match=r"the command is provided by inlaid-cli, not installed here; pip install inlaid-cli"):
+        environment.run(environment.python, "-m", "inlaid", "targets", folder=environment.folder)
+    environment.pip(*install, "./plugins/quantization", folder=checkout)
+    environment.run(environment.python, "-c", "from inlaid import Quantization, quantize", folder=environment.folder)
+    environment.pip(*install, "./plugins/cli", folder=checkout)
+    environment.run(environment.python, "-m", "inlaid", "targets", folder=environment.folder)
+    for name in ("bench", "conformance"):
+        with pytest.raises(
+            AssertionError, match=f"inlaid {name} is provided by inlaid-{name}, not installed here; pip install inlaid-"
+        ):
+            environment.run(environment.inlaid, name, folder=environment.folder)
+    environment.pip("uninstall", "--yes", "inlaid-quantization")
+    assert "--calibration TEXT" in environment.run(environment.inlaid, "compile", "--help", folder=environment.folder)

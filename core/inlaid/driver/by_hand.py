@@ -43,7 +43,7 @@ def build_scheduled(
         if not isinstance(getattr(item, "intrinsic", None), TensorIntrin):
             raise InputError(
                 f"expected tensor intrinsics with emitters as instructions, got {item!r}",
-                remedy="use the class of the target's plugin, such as inlaid_x86.llvm.intrinsics.Instruction",
+                remedy="use the class that the target's plugin documents",
             )
     try:
         verify(program)

@@ -77,6 +77,8 @@ def identify_format(model: Path | bytes, head: bytes) -> OtherFormat | None:
 
 
 def _by_content(head: bytes) -> OtherFormat | None:
+    if head[4:8] == b"TFL3":
+        return TFLITE
     if head.startswith(b"GGUF"):
         return GGUF
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
