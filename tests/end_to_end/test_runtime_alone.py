@@ -116,9 +116,7 @@ def test_the_core_and_x86_alone(checkout, environment):
     environment.pip(*install, "./plugins/cli", folder=checkout)
     environment.run(environment.python, "-m", "inlaid", "targets", folder=environment.folder)
     for name in ("bench", "conformance"):
-        with pytest.raises(
-            AssertionError, match=f"inlaid {name} is provided by inlaid-{name}, not installed here; pip install inlaid-"
-        ):
+        with pytest.raises(AssertionError, match=f"is provided by inlaid-{name}, not installed here; pip install inlaid-{name}"):
             environment.run(environment.inlaid, name, folder=environment.folder)
     environment.pip("uninstall", "--yes", "inlaid-quantization")
     assert "--calibration TEXT" in environment.run(environment.inlaid, "compile", "--help", folder=environment.folder)
