@@ -37,7 +37,7 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins.registry import default_registry
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_runtime.types import ROW_MAJOR
 from zoo import MODELS, cache_folder, path_of, written
 from zoo.quantised import quantised

@@ -20,7 +20,7 @@ from functools import partial
 
 from inlaid.driver.context import DriverContext
 from inlaid.driver.region import watch_region
-from inlaid.schedules.trace import Scheduled
+from inlaid.tensor.scheduling.trace import Scheduled
 from inlaid.tensor.text import show
 from inlaid_runtime.errors import InlaidError
 from recorded import DEFAULT, TARGETS, load, regions

@@ -17,10 +17,10 @@ from inlaid.partitioning import Partitioned
 from inlaid.partitioning.outline import call_by_name, outlined
 from inlaid.plugins import Level
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.schedules.by_hand import scheduled
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.by_hand import scheduled
 from inlaid_runtime.errors import InputError, ScheduleError, Unsupported, VerifyError
 from inlaid_runtime.execution.package import Package
 from inlaid_runtime.types import TensorType, TupleType, Type

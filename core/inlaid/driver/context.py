@@ -23,13 +23,13 @@ from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Scratch, Target
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.schedules.by_hand import ByHandRule
 from inlaid.schedules.default import shared_rules, shared_transforms
-from inlaid.schedules.rule import KernelContext, ScheduleRule
-from inlaid.schedules.trace import Scheduled, replay_kernel
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
+from inlaid.tensor.scheduling.by_hand import ByHandRule
+from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule
+from inlaid.tensor.scheduling.trace import Scheduled, replay_kernel
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.cache import Store, caches
 from inlaid_runtime.errors import CompileError, Unsupported

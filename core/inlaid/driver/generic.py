@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from inlaid.lowering.wide_products import multiplies_bytes
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
-from inlaid.schedules.dot import bytes_are_slow
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor.region import KernelSchedule
+from inlaid.tensor.scheduling.dot_products import bytes_are_slow
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.errors import ScheduleWarning, dims_setting
 
 MOST = 0.5

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from inlaid.graph import ir as graph
 from inlaid.graph.scopes import Scope, analyse
-from inlaid.schedules.rule import Offer
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Predicate
+from inlaid.tensor.scheduling.rule import Offer
 from inlaid_runtime import arith
 
 Arms = tuple[tuple[graph.If, bool], ...]

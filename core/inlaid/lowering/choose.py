@@ -21,12 +21,12 @@ from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.default import shared_rules
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.threads.serial import SerialRule
-from inlaid.schedules.trace import offers_of, unscheduled
-from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelSchedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, ScheduleRule
+from inlaid.tensor.scheduling.trace import offers_of, unscheduled
+from inlaid.tensor.scheduling.work import is_bound_by_reductions, predicted_seconds
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.artifact import ALIGNMENT
 from inlaid_runtime.errors import CompileError

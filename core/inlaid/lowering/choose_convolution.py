@@ -30,11 +30,11 @@ from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.dot import dots_of, multiplies_in_scopes
 from inlaid.schedules.dot_conv import choose_dot_tile
 from inlaid.schedules.register_tile import choose_tile, cycles, seconds
-from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.winograd import plan_winograd
+from inlaid.tensor.scheduling.dot_products import dots_of, multiplies_in_scopes
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import IMAGE_SIDE, size_hint
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import TensorType, dtype

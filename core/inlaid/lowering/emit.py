@@ -17,11 +17,11 @@ from inlaid.lowering.kernel import result_types, tensor_type
 from inlaid.lowering.planned import Buffers, Emitted, Planned
 from inlaid.lowering.views import slice_start
 from inlaid.ops.define import AxisAttrs
-from inlaid.schedules.rule import KernelContext, Offer
-from inlaid.schedules.trace import Scheduled, scheduled
-from inlaid.schedules.work import operations
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
+from inlaid.tensor.scheduling.rule import KernelContext, Offer
+from inlaid.tensor.scheduling.trace import Scheduled, scheduled
+from inlaid.tensor.scheduling.work import operations
 from inlaid.tensor.transform.layouts import relayout
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim

@@ -9,10 +9,10 @@ from functools import partial
 
 from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
 from inlaid.plugins.contract import Capabilities
-from inlaid.schedules.by_hand import BY_HAND
 from inlaid.tensor import ir
 from inlaid.tensor.math.floats import FLOAT32, FLOAT64
 from inlaid.tensor.primitives import PREFETCH
+from inlaid.tensor.scheduling.by_hand import BY_HAND
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.bind_parallel import bind_parallel
 from inlaid.tensor.transform.block_sums import block_sums

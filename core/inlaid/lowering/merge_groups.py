@@ -19,8 +19,8 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.passes.supported import Supports, supports_all
-from inlaid.schedules.dot import Dot, dots_of
-from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
 from inlaid_runtime.types import TensorType
 

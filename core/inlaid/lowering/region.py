@@ -12,8 +12,8 @@ from inlaid.lowering.choose import Programs, RegionSource, choose, schedules
 from inlaid.lowering.emit import Begin, Finish, Watch, emit
 from inlaid.lowering.finish import finish
 from inlaid.lowering.place import place
-from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.tensor.region import KernelSchedule, RegionProgram
+from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule
 
 __all__ = ["RegionSource", "lower_region", "schedules_of"]
 

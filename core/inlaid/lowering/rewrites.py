@@ -18,7 +18,7 @@ from inlaid.passes.rounded_floats import rounded_floats
 from inlaid.passes.subsample import subsample
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.tables import tabulate
-from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.scheduling.rule import KernelContext
 
 Rewrite = Callable[[Function], Function]
 

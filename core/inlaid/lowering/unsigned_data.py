@@ -28,8 +28,8 @@ from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.fixed_point import SINGLE
 from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
 from inlaid.passes.supported import Supports, supports_all
-from inlaid.schedules.dot import product_speed
-from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.scheduling.dot_products import product_speed
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
 
 OFFSET = 128

@@ -21,8 +21,8 @@ from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_all
-from inlaid.schedules.dot import product_speed
-from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.scheduling.dot_products import product_speed
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
 
 WIDE = "int16"

@@ -9,9 +9,9 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Claim
 from inlaid.plugins import Capabilities
-from inlaid.schedules.work import operations, roofline
 from inlaid.tensor import te
 from inlaid.tensor.lower import lower
+from inlaid.tensor.scheduling.work import operations, roofline
 from inlaid_runtime import arith
 from inlaid_runtime.types import TensorType, TupleType, Type
 

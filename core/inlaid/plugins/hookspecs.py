@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Codegen, Conformance, Exporter, OpRule, Phase
     from inlaid.plugins.frontend import Frontend
     from inlaid.plugins.target_spec import TargetSpec
-    from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.tensor.scheduling.rule import ScheduleRule
     from inlaid_runtime.plugins.target import Target
 
 GROUP = "inlaid.plugins"

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pluggy
 
     from inlaid.plugins.contract import Capabilities, Codegen, Conformance, Exporter, OpRule, Phase
-    from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.tensor.scheduling.rule import ScheduleRule
     from inlaid_runtime.plugins.runtime_module import RuntimeModule
 
 LEAST_REGISTERS = 4

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     axis_loops,
-    blocks_of,
     channel_block,
     constant_extent,
     is_constant,
@@ -20,7 +18,9 @@ from inlaid.schedules.shape import (
     share_rows,
 )
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.types import ROW_MAJOR, Layout
 

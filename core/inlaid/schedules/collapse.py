@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule, Transform

@@ -29,7 +29,6 @@ from inlaid.schedules.direct_conv import (
 )
 from inlaid.schedules.flat_conv import DEEP, STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import WHOLE_STRIP_REGISTERS, fits, seconds, steps
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -43,6 +42,7 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime.arith import ONE, Var, affine
 from inlaid_runtime.records import dataclass, replace

@@ -17,13 +17,13 @@ from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE, SUM_WHOLE_VECTORS
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import IN_PLACE, RowsRule
-from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.sample import SampleRule
 from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
 from inlaid.tensor.schedule import Transform
+from inlaid.tensor.scheduling.rule import ScheduleRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
     DotMatmulRule(),

@@ -10,10 +10,11 @@ from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import DirectConv, find_conv
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.flat_conv import FlatAxis, fit_lines, flat_axes, flat_pixels, flatten
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import Anchor, axis_loops, blocks_of, inline_all, last_of, present
+from inlaid.schedules.shape import Anchor, axis_loops, inline_all, last_of, present
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime.arith import ONE, product, unwrap
 from inlaid_runtime.types import ROW_MAJOR
 

@@ -12,11 +12,9 @@ from math import prod
 from inlaid.plugins.contract import Core
 from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
-from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
-    blocks_of,
     constant_extent,
     find_anchor,
     is_constant,
@@ -26,9 +24,11 @@ from inlaid.schedules.shape import (
     share_rows,
 )
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, KernelContext
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var

@@ -1,4 +1,4 @@
-"""Dot-product instructions for narrow operands: matching, register tiles, and tensorization.
+"""Schedules by dot-product instructions for narrow operands: matching, register tiles, and tensorization.
 
 An instruction adds the products of a group of adjacent elements to one accumulator per lane. The operand that all lanes share has
 the reduction index innermost (rows of a matrix, channels of a pixel); the other is packed so that each lane's group is contiguous:
@@ -8,46 +8,18 @@ a panel of columns with layout K/g N g.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
-from inlaid.schedules.rule import KernelContext
-from inlaid.schedules.shape import (
-    Anchor,
-    lay_out,
-    mark_tile,
-)
+from inlaid.schedules.shape import Anchor, lay_out, mark_tile
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.keys import structurally_equal
-from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
-from inlaid_runtime import arith
+from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
-from inlaid_runtime.types import Layout, dtype
+from inlaid_runtime.types import Layout
 
 LONGEST_ROW = 8
 """Vectors of columns in a tile of a single row. They keep enough additions in flight to hide their latency."""
-
-
-@cache
-def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
-    """Build the semantics of a dot-product instruction: total[i] += sum over j < group of a[j] * b[i, j] for each lane i."""
-    shared, own = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))
-    acc = ir.Buffer("total", (lanes,), dtype(total))
-    i, j = Var("i"), Var("j")
-    product = ir.cast(ir.load(shared, (j,)), total) * ir.cast(ir.load(own, (i, j)), total)
-    store = ir.Store(acc, (i,), ir.load(acc, (i,)) + product)
-    body = ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), store))
-    return ir.LoopProgram("dot", (shared, own), (acc,), body)
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A dot-product intrinsic with its lanes and products per lane (`group`)."""
-
-    intrinsic: TensorIntrin
-    lanes: int
-    group: int
 
 
 @dataclass(frozen=True)
@@ -83,48 +55,6 @@ def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
         return []
     a, b = (load.dtype.name for load in product)
     return dots_of(a, b, anchor.buffer.dtype.name, context)
-
-
-def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
-    """Find the dot-product intrinsics for operand dtypes `a` and `b` and accumulator dtype `total`, the widest first."""
-    found = []
-    for intrinsic in context.intrinsics:
-        params = intrinsic.semantics.params
-        if [buffer.dtype.name for buffer in params] != [a, b, total] or [len(buffer.shape) for buffer in params] != [1, 2, 1]:
-            continue
-        lanes, group = params[1].shape
-        if not isinstance(lanes, int) or not isinstance(group, int):
-            continue
-        if structurally_equal(intrinsic.semantics, dot_product(a, b, total, lanes, group)):
-            found.append(Dot(intrinsic, lanes, group))
-    return sorted(found, key=lambda dot: -dot.lanes * dot.group)
-
-
-def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
-    """Return the products per multiply-add time of the fastest intrinsic in `dots_of`; 0 without intrinsics."""
-    return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in dots_of(a, b, total, context)), default=0)
-
-
-def multiplies_in_scopes(a: str, b: str, total: str, context: KernelContext) -> bool:
-    """Test whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
-    buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
-    return any(all(item.scope for item in params) and [item.dtype.name for item in params] == [a, b, total] for params in buffers)
-
-
-def product_speed(a: str, b: str, total: str, context: KernelContext) -> tuple[bool, float]:
-    """Return the speed of integer products on a target, as an ordered value: whether a matrix unit computes them, then `fastest`.
-
-    Matrix units compute about ten times the products of dot-product instructions, and leave products of few rows to them. So of two
-    element types that both have a matrix unit, the one with the faster instruction is the faster one.
-    """
-    return multiplies_in_scopes(a, b, total, context), fastest(a, b, total, context)
-
-
-def bytes_are_slow(context: KernelContext) -> bool:
-    """Test whether a target with vectors is predicted to sum integer products slower than float32 products."""
-    kinds = (("uint8", "int8"), ("int8", "int8"), ("int16", "int16"))
-    able = context.capabilities
-    return able.threads is None and max(fastest(a, b, "int32", context) for a, b in kinds) < able.vector_bits // 32
 
 
 def with_dots(

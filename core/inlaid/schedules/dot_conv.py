@@ -26,19 +26,15 @@ from inlaid.schedules.direct_conv import (
     schedule_padding,
     stream_weights,
 )
-from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
+from inlaid.schedules.dot import DotTile, dots_for, narrow_product, with_dots
 from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import (
-    accumulate_in_registers,
-    blocks_of,
-    channel_block,
-    expected_extent,
-    share_rows,
-)
+from inlaid.schedules.shape import accumulate_in_registers, channel_block, expected_extent, share_rows
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.dot_products import Dot
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import ROW_MAJOR, Layout

@@ -7,18 +7,16 @@ other operand at run time, each panel before its first use.
 from __future__ import annotations
 
 from inlaid.schedules.collapse import collapsed
-from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
+from inlaid.schedules.dot import DotTile, dots_for, with_dots
 from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out
 from inlaid.schedules.register_tile import Tile, cycles, tiles_of
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import (
-    accumulate_in_registers,
-    blocks_of,
-    find_anchor,
-)
+from inlaid.schedules.shape import accumulate_in_registers, find_anchor
 from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.dot_products import Dot
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from inlaid.schedules.collapse import accesses, stores
-from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from math import gcd
 
 from inlaid.schedules.direct_conv import ConvTile, DirectConv
-from inlaid.schedules.rule import Decision
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, read_size, size_text
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Schedule, Transform
+from inlaid.tensor.scheduling.rule import Decision
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.paths import block_nest, remapped, unique_name
 from inlaid.tensor.transform.rewrite import Rewriter

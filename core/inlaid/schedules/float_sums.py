@@ -7,8 +7,9 @@ from dataclasses import replace
 from math import prod
 
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.shape import Anchor, blocks_of, constant_extent, find_anchor, is_constant
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_constant
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.math.floats import FLOAT32
 from inlaid.tensor.schedule import Transform

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import block_size, blocks_of, loop_extent, merge_chains
+from inlaid.schedules.shape import loop_extent, merge_chains
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import block_size, blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError

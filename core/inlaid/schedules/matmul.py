@@ -12,7 +12,6 @@ from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
 from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, tiles_of
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -26,6 +25,7 @@ from inlaid.schedules.shape import (
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var

@@ -10,10 +10,11 @@ from dataclasses import replace
 from math import prod
 
 from inlaid.schedules.register_tile import seconds
-from inlaid.schedules.rule import KernelContext, Offer
-from inlaid.schedules.shape import Anchor, accumulate_in_registers, axis_loops, blocks_of, expected_extent, is_constant, present
+from inlaid.schedules.shape import Anchor, accumulate_in_registers, axis_loops, expected_extent, is_constant, present
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import KernelContext, Offer
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import unique_name
 from inlaid.tensor.transform.rewrite import Rewriter

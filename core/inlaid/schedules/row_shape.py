@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.shape import block_size, blocks_of, is_cheap, worth_inlining
+from inlaid.schedules.shape import is_cheap, worth_inlining
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import block_size, blocks_of
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
 

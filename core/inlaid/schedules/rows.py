@@ -9,11 +9,12 @@ from math import prod
 
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import axis_loops, block_size, blocks_of, loop_extent, present
+from inlaid.schedules.shape import axis_loops, loop_extent, present
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import block_size, blocks_of
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Schedule, Transform
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var

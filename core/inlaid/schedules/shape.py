@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import block_size, blocks_of
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.text import show_index, size_name
@@ -30,11 +31,6 @@ class Anchor:
     product: tuple[ir.Load, ir.Load] | None
     before: tuple[ir.Block, ...]
     after: tuple[ir.Block, ...]
-
-
-def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
-    """Return the blocks of a program in order."""
-    return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
 
 
 def is_static(program: ir.LoopProgram) -> bool:
@@ -302,8 +298,3 @@ def is_cheap(value: ir.Expr) -> bool:
     return len(nodes) <= CHEAP and not any(
         isinstance(node, expensive) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
     )
-
-
-def block_size(block: ir.Block) -> arith.Expr:
-    """Return the number of iterations of a block."""
-    return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from inlaid.schedules.collapse import accesses
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.shape import blocks_of, find_anchor
+from inlaid.schedules.shape import find_anchor
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.paths import nest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
-from inlaid.schedules.shape import blocks_of, merge_chains
+from inlaid.schedules.shape import merge_chains
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor.transform.copies import Dimension, copy_dimensions, copy_program
 from inlaid_runtime.arith import Var
 from inlaid_runtime.types import ROW_MAJOR

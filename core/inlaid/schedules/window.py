@@ -13,7 +13,6 @@ from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE
 from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.register_tile import seconds
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     PIECES,
     Anchor,
@@ -32,6 +31,7 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import ROW_MAJOR, Layout

@@ -12,14 +12,12 @@ from __future__ import annotations
 from operator import attrgetter
 
 from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.dot import Dot, dots_of, narrow_product
+from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.matmul import between_prefetches
 from inlaid.schedules.register_tile import WHOLE_STRIP_REGISTERS, Tile
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
-    blocks_of,
     constant_extent,
     find_anchor,
     inline_all,
@@ -29,7 +27,10 @@ from inlaid.schedules.shape import (
     present,
 )
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, Var

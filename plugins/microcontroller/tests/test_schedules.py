@@ -12,9 +12,9 @@ from inlaid.graph.transform import transform
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.interp import run
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_microcontroller.intrinsics import emitters, intrinsics
 from inlaid_microcontroller.options import CPUS
 from inlaid_microcontroller.schedules.addition import AdditionRule

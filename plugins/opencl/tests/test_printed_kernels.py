@@ -14,8 +14,8 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.parse import parse
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.transform.launches import split_launches
 from inlaid_opencl.dialect import DIALECT
 from inlaid_runtime.arith import SizeVar

@@ -20,10 +20,10 @@ from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import ScheduleError, Unsupported
 from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype

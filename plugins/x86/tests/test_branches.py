@@ -13,7 +13,7 @@ from inlaid.driver.compile import build_package
 from inlaid.graph import ir as graph
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
-from inlaid.schedules.rule import KernelContext, Offer, Version
+from inlaid.tensor.scheduling.rule import KernelContext, Offer, Version
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact.plan import Branch, Invoke, Loop

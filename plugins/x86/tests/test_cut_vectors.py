@@ -13,8 +13,8 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.matmul import MatmulRule
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid.tensor.transform.lower_blocks import truth
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar, Var

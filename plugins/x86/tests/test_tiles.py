@@ -13,9 +13,9 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType

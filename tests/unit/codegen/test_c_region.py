@@ -23,11 +23,11 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Accept, Capabilities, Codegen, Level, OpRule, TargetSpec, hookimpl
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext, Offer, Version
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid.tensor.scheduling.rule import KernelContext, Offer, Version
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec

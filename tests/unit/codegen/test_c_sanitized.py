@@ -20,8 +20,8 @@ from inlaid.graph.ir import Expr, Var, constant
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.region import RegionProgram
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.execution.c_source import find_compiler

@@ -15,10 +15,10 @@ from inlaid.graph.ir import Module
 from inlaid.passes.manager import Instrument
 from inlaid.plugins import Accept, Capabilities, Codegen, Form, Level, OpRule, Phase, Region, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.schedules.rule import ScheduleRule
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.region import RegionProgram
+from inlaid.tensor.scheduling.rule import ScheduleRule
 
 KIND = "loops"
 DTYPES = ("float32", "int32", "int8", "uint8", "bool")

@@ -16,12 +16,12 @@ from inlaid.graph.ir import Span
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, Region, Target
 from inlaid.plugins.registry import default_registry
-from inlaid.schedules.dot import dot_product
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import KernelContext
-from inlaid.schedules.work import is_bound_by_reductions, operations, predicted_seconds
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.region import KernelSchedule
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import KernelContext
+from inlaid.tensor.scheduling.work import is_bound_by_reductions, operations, predicted_seconds
 from inlaid_runtime.errors import ScheduleWarning
 
 TARGET = "x86:threads=1"

@@ -14,12 +14,12 @@ from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.passes.manager import Capture, UnitPass, Verify
 from inlaid.plugins import Phase
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid_runtime.errors import VerifyError
 from inlaid_runtime.types import ROW_MAJOR, TensorType

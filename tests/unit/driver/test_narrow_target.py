@@ -19,8 +19,8 @@ from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.lowering import rewrites
-from inlaid.schedules.dot import dot_product
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid_runtime.errors import PluginError
 from inlaid_runtime.types import TensorType
 

@@ -18,8 +18,8 @@ from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.partitioning.compose import dissolve
 from inlaid.passes.manager import Capture, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
 from inlaid.plugins import Border, Capabilities, Phase
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.ir import Block, LoopProgram, walk_stmts
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.errors import CompileError, VerifyError
 from inlaid_runtime.types import Layout, TensorType
 

@@ -13,13 +13,13 @@ from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext, ScheduleRule
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import values
 from inlaid.tensor.interp.to_python import translate
 from inlaid.tensor.primitives import SEMANTICS
 from inlaid.tensor.region import Predicate, RegionProgram, size_vars
+from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import ALIGNMENT

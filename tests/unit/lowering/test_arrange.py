@@ -15,9 +15,9 @@ from inlaid.graph.ir import Expr, Function, constant, function, tuple_, var
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities, StaticMemory
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import interp
 from inlaid.tensor.region import RegionProgram
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]

@@ -6,8 +6,8 @@ from inlaid import TensorType, ops, var
 from inlaid.graph import ir as graph
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
+from inlaid.tensor.scheduling.rule import KernelContext
 
 from .oracle import CPU
 

@@ -17,9 +17,9 @@ from inlaid.lowering.branches import in_arms
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities, StaticMemory
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Version
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Predicate
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Version
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import ROW_MAJOR, TensorType

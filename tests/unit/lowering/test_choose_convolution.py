@@ -19,10 +19,10 @@ from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.unfold import unfold
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities, Core
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.transform.paths import nest
 from inlaid_runtime import arith, types
 from inlaid_runtime.arith import Dim, SizeVar

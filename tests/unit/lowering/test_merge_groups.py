@@ -14,9 +14,9 @@ from inlaid.graph.verify import verify
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.merge_groups import merge_groups
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
 
 TYPES = (("uint8", "int8", "int32", 4), ("bfloat16", "bfloat16", "float32", 2))

@@ -7,7 +7,7 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.own_sizes import with_own_sizes
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import KernelContext
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType

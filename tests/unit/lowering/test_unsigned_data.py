@@ -16,10 +16,10 @@ from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order
 from inlaid.graph.verify import verify
 from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.types import TensorType
 

@@ -14,9 +14,9 @@ from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order
 from inlaid.graph.verify import verify
 from inlaid.lowering.wide_products import wide_products
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
 
 BYTES = ("int8", "uint8")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.ops.pool import MaxPoolIndicesAttrs
-from inlaid.schedules.shape import blocks_of
 from inlaid.tensor import ir, te
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.lower import lower
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import dtype

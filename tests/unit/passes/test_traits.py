@@ -24,10 +24,10 @@ from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.simplify import simplify
 from inlaid.passes.tables import tabulate
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import te
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]

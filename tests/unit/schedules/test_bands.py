@@ -15,9 +15,9 @@ from inlaid.plugins import Capabilities, Core
 from inlaid.schedules.bands import band_rows
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.direct_conv import ConvTile, find_conv
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime.arith import size_hint
 from inlaid_runtime.types import ROW_MAJOR, TensorType
 

@@ -16,9 +16,9 @@ from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_TRANSFORMS
 from inlaid.schedules.depthwise import DepthwiseRule
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import interp, ir
 from inlaid.tensor.schedule import Schedule, replay
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import ROW_MAJOR, TensorType

@@ -13,12 +13,12 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot import dot_product
 from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid.tensor.transform.layouts import relayout
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith

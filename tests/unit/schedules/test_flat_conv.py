@@ -15,9 +15,9 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.direct_conv import find_conv
 from inlaid.schedules.flat_conv import FLAT_PIXELS, flat_axes
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType
 

@@ -15,10 +15,10 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.float_sums import float_sums
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.window import WindowRule
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 
 CHANNELS = 8

@@ -17,9 +17,9 @@ from inlaid.plugins import Capabilities, Core
 from inlaid.schedules import matmul
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.register_tile import PANEL_SHARE, Tile, choose_tile, cycles, fits
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import ROW_MAJOR, TensorType

@@ -13,9 +13,9 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.plane_window import offer_planes
-from inlaid.schedules.rule import KernelContext, Offer
 from inlaid.schedules.shape import find_anchor
 from inlaid.tensor import interp, ir
+from inlaid.tensor.scheduling.rule import KernelContext, Offer
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import ROW_MAJOR, TensorType

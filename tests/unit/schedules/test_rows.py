@@ -15,8 +15,8 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rows import RowsRule
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType
 

@@ -15,11 +15,11 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.blocked import BlockedRule
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.types import ROW_MAJOR, Layout, TensorType
 

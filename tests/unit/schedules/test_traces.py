@@ -14,11 +14,11 @@ from inlaid.lowering.kernel import KernelSource, build
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES, SHARED_TRANSFORMS
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import InputInfo, KernelContext
-from inlaid.schedules.trace import offers_of, parse_kernel_trace, replay_kernel, scheduled
 from inlaid.tensor import interp
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
+from inlaid.tensor.scheduling.trace import offers_of, parse_kernel_trace, replay_kernel, scheduled
 from inlaid.tensor.text import show
 from inlaid_runtime.errors import ParseError, ScheduleError
 from inlaid_runtime.types import ROW_MAJOR, TensorType

@@ -15,11 +15,11 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.ops.winograd import HALVES, TRANSFORMS, is_exact, transform_weights, winograd_conv
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.winograd import WinogradRule, plan_winograd
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import TypeInferenceError
 from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import prod
 
 from inlaid.schedules.collapse import collapsed
-from inlaid.schedules.shape import Anchor, blocks_of, find_anchor, inline_all, last_of, merge_chains
+from inlaid.schedules.shape import Anchor, find_anchor, inline_all, last_of, merge_chains
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent
+from inlaid.schedules.shape import axis_loops, loop_extent
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith

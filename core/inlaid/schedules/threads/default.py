@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.rule import ScheduleRule
 from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.threads.product import ProductRule
@@ -12,6 +11,7 @@ from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.threads.tiles import TILE_PRODUCT
 from inlaid.schedules.threads.transpose import ThreadTransposeRule
 from inlaid.tensor.schedule import Transform
+from inlaid.tensor.scheduling.rule import ScheduleRule
 
 THREAD_RULES: tuple[ScheduleRule, ...] = (
     ProductRule(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from inlaid.plugins.contract import Threads
-from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
 from inlaid.schedules.threads.contraction import Contraction
 from inlaid.schedules.threads.each import bound_elements
@@ -29,6 +28,7 @@ from inlaid.schedules.threads.product_nest import (
 from inlaid.schedules.threads.tile_model import BUSY, Problem, lanes_of, problem_of
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling, runs_along
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, KernelContext
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import MemoryScope
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import blocks_of, merge_chains
+from inlaid.schedules.shape import merge_chains
 from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
 from inlaid.schedules.threads.grid import bind_flat, is_elementwise, threads_of
 from inlaid.schedules.threads.serial import runs_serially
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import ROW_MAJOR

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from inlaid.schedules.collapse import COLLAPSE, accesses
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import block_size, blocks_of, merge_chains
+from inlaid.schedules.shape import merge_chains
 from inlaid.schedules.threads.grid import bind_flat, decide_block, decide_pieces, expected, is_elementwise, threads_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import block_size, blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.types import ROW_MAJOR

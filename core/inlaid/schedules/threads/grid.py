@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from inlaid.plugins.contract import Threads
-from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import replace

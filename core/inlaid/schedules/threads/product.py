@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.schedules.threads.contraction import Contraction, extent_of, is_window, prepared
 from inlaid.schedules.threads.dots import FEW, SOME, few_rows
 from inlaid.schedules.threads.each import bound_elements
@@ -33,6 +32,7 @@ from inlaid.schedules.threads.tile_model import Memory, Problem, problem_of, ran
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError

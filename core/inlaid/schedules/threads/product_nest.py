@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent, present
+from inlaid.schedules.shape import axis_loops, loop_extent, present
 from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of
 from inlaid.schedules.threads.tiles import Side, Tiling, runs_along
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
 from inlaid_runtime.arith import ONE, Const, Var

@@ -8,13 +8,14 @@ from __future__ import annotations
 from math import prod
 
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY, without_empty
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import blocks_of, is_cheap, loop_extent, worth_inlining
+from inlaid.schedules.shape import is_cheap, loop_extent, worth_inlining
 from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
 from inlaid.schedules.threads.grid import BLOCKS, THREADS, decide_block, is_elementwise, threads_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.primitives.place import block_path
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.paths import loops_around
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import axis_loops, blocks_of, is_static, loop_extent, present
+from inlaid.schedules.shape import axis_loops, is_static, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
 from inlaid.schedules.threads.elementwise import lanes_of
 from inlaid.schedules.threads.grid import BLOCKS, bind_flat, exchanging, expected, shared_scope, threads_of, within_shared
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError

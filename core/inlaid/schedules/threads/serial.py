@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.parallel_loops import parallel_loops

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlaid.schedules.collapse import COLLAPSE
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
-from inlaid.schedules.shape import blocks_of, loop_extent, merge_chains
+from inlaid.schedules.shape import loop_extent, merge_chains
 from inlaid.schedules.threads.grid import BLOCKS, THREADS, expected, is_elementwise, shared_scope, threads_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError

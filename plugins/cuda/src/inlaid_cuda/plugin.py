@@ -9,8 +9,8 @@ from inlaid.plugins import Capabilities, Level, OpRule, Phase, Target, TargetSpe
 from inlaid_cuda.options import CudaOptions
 
 if TYPE_CHECKING:
-    from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.tensor.scheduling.rule import ScheduleRule
     from inlaid_cuda.codegen import CudaCodegen
 
 PLUGIN_API_VERSION = 3

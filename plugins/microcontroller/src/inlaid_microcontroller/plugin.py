@@ -9,8 +9,8 @@ from inlaid.plugins import Capabilities, Level, OpRule, StaticMemory, Target, Ta
 from inlaid_microcontroller.options import CPUS, MicrocontrollerOptions
 
 if TYPE_CHECKING:
-    from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.tensor.scheduling.rule import ScheduleRule
     from inlaid_microcontroller.codegen import MicrocontrollerCodegen
     from inlaid_microcontroller.export import FirmwareExporter
 

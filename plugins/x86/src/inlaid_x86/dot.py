@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from inlaid.schedules.dot import dot_product
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import Instruction, Place
 from inlaid_x86.llvm.values import Value, splat

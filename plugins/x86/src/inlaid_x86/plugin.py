@@ -10,8 +10,8 @@ from inlaid_x86_runtime.options import X86Options, versions
 
 if TYPE_CHECKING:
     from inlaid.plugins import Capabilities, OpRule, Target
-    from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
+    from inlaid.tensor.scheduling.rule import ScheduleRule
     from inlaid_x86.codegen import X86Codegen
 
 PLUGIN_API_VERSION = 3

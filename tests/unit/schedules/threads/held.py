@@ -14,13 +14,13 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.schedules.default import SHARED_TRANSFORMS
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule, Traced
 from inlaid.schedules.threads.default import THREAD_RULES, THREAD_TRANSFORMS
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.tensor.schedule import replay
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, ScheduleRule, Traced
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.launches import Launches, split_launches
 from inlaid.tensor.transform.lower_blocks import guarded

@@ -14,7 +14,6 @@ from functools import lru_cache, partial
 from math import prod
 from typing import ClassVar
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of, prepared
 from inlaid.schedules.threads.product import outer_loops
@@ -32,6 +31,7 @@ from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_cuda.capabilities import FRAGMENT, SHARED
 from inlaid_cuda.tensor_cores.products import LANES_AXIS
 from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, best_stages, rank_tilings, stages_of

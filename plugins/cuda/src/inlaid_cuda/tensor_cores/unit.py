@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.transform.paths import nest
 from inlaid_cuda.capabilities import FRAGMENT
 from inlaid_runtime import arith

@@ -12,13 +12,13 @@ from functools import partial
 from typing import ClassVar
 
 from inlaid.plugins.contract import Threads
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Contraction
 from inlaid.schedules.threads.product_nest import block_of, loop_of
 from inlaid.schedules.threads.tile_model import Problem, problem_of
 from inlaid.schedules.threads.tiles import runs_along
 from inlaid.tensor import ir
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_cuda.capabilities import ACCUMULATORS, SHARED
 from inlaid_cuda.tensor_cores.product import (
     VECTOR_BYTES,

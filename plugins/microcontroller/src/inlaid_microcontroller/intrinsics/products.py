@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inlaid.schedules.dot import dot_product
+from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid_microcontroller.intrinsics.mve import run_lines
 from inlaid_microcontroller.intrinsics.printed import GROUP, VECTOR, Printed, added, lines_of
 from inlaid_microcontroller.schedules.depthwise import pair

@@ -6,12 +6,13 @@ from functools import cache
 from math import prod
 
 from inlaid.ops.fixed_point import fixed_value
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
-from inlaid.schedules.shape import blocks_of, is_static, merge_chains
+from inlaid.schedules.shape import is_static, merge_chains
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.scalar import channels_last
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var

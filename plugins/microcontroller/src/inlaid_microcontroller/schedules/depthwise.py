@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.schedules.dot import dots_of
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.dot_products import dots_of
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
 from inlaid_microcontroller.schedules.requantise import intrinsic_for

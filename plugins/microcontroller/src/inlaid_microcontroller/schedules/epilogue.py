@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.shape import inline_all, last_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_microcontroller.schedules.product import Product
 from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_for, requantisation, requantised, rescaling

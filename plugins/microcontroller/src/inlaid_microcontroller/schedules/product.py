@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.rule import InputInfo
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_of
 from inlaid.tensor import ir
+from inlaid.tensor.scheduling.rule import InputInfo
 from inlaid_runtime import arith
 from inlaid_runtime.types import ROW_MAJOR, Layout
 

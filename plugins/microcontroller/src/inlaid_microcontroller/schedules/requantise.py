@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from inlaid.ops.fixed_point import fixed_value
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.types import dtype

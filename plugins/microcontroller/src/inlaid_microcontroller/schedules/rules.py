@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.rule import ScheduleRule
+from inlaid.tensor.scheduling.rule import ScheduleRule
 from inlaid_microcontroller.schedules.addition import AdditionRule
 from inlaid_microcontroller.schedules.depthwise import DepthwiseRule
 from inlaid_microcontroller.schedules.direct import DirectRule

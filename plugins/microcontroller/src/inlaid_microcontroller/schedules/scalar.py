@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -19,6 +18,7 @@ from inlaid.schedules.shape import (
 )
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import ROW_MAJOR, Layout

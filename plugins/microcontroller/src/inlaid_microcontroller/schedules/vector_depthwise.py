@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
 from inlaid_microcontroller.schedules.requantise import ROUNDINGS, requantised_value

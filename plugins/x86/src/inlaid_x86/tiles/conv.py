@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_constant, layouts_by_name
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, is_constant, layouts_by_name
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor.transform.layouts import with_layouts
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Expr, Var

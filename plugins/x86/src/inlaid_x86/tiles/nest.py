@@ -14,8 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 
-from inlaid.schedules.shape import Anchor, blocks_of, inline_all, last_of
+from inlaid.schedules.shape import Anchor, inline_all, last_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import blocks_of
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
 from inlaid.tensor.schedule import Schedule

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlaid.schedules.rule import KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.transform.paths import nest
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Expr, SizeVar, Var

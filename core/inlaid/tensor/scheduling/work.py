@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from inlaid.plugins.contract import Capabilities
-from inlaid.schedules.shape import block_size, blocks_of
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import block_size, blocks_of
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_runtime.types import ROW_MAJOR
 
 BY_HAND = "by_hand"

@@ -22,10 +22,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.schedule import Argument, Step, Trace, Transform, parse_trace, replay
+from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.records import dataclass, replace

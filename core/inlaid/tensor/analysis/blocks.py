@@ -1,0 +1,16 @@
+"""Blocks of unscheduled kernels and their sizes."""
+
+from __future__ import annotations
+
+from inlaid.tensor import ir
+from inlaid_runtime import arith
+
+
+def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
+    """Return the blocks of a program in order."""
+    return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
+
+
+def block_size(block: ir.Block) -> arith.Expr:
+    """Return the number of iterations of a block."""
+    return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))
