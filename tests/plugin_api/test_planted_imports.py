@@ -16,6 +16,8 @@ SOURCES = ["core", "runtime/src", *(str(path.relative_to(ROOT)) for path in sort
 PLANTED = {
     "core/inlaid/passes/manager.py": ("inlaid_x86", "inlaid_onnx", "inlaid_cli", "onnx"),
     "core/inlaid/graph/ir.py": ("inlaid.driver",),
+    "core/inlaid/lowering/region.py": ("inlaid.schedules", "inlaid.codegen.c"),
+    "core/inlaid/driver/compile.py": ("inlaid.schedules.matmul",),
     "runtime/src/inlaid_runtime/types.py": ("inlaid", "inlaid_runtime.execution"),
     "plugins/x86/src/inlaid_x86/codegen.py": ("inlaid_opencl", "inlaid_quantization"),
     "plugins/tflite/src/inlaid_tflite/importer.py": ("inlaid_onnx",),

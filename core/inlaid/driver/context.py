@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from inlaid.driver.composition import choose_convolution, shared_rules, shared_transforms
 from inlaid.graph.ir import Call, Function, Module, in_order, introduced_sizes, post_order
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import conditions_of
@@ -23,7 +24,6 @@ from inlaid.partitioning.rules import check_rule
 from inlaid.passes.manager import Instrument, PassManager, UnitPass
 from inlaid.plugins import Accept, Form, Phase, Region, Reject, Scratch, Target
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.schedules.default import shared_rules, shared_transforms
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
@@ -99,8 +99,8 @@ class DriverContext:
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
         source = self._source(region)
         source = replace(source, conditions=_conditions_on_computed_sizes(region.function, source.function))
-        rules, context = self._rules()
-        shared = self.programs.setdefault(str(self.target), {})
+        rules, shared, context = self._rules()
+        programs = self.programs.setdefault(str(self.target), {})
         early: tuple[LoopPass, ...] = self.registry.passes(self.target, Phase.BEFORE_PEELING)
         if context.capabilities.vector_bits and not context.capabilities.prefetch:
             early = (UnitPass("drop_prefetches", without_prefetches), *early)
@@ -108,7 +108,8 @@ class DriverContext:
         finished = partial(finish, own=early, instruments=self.kernel_instruments, able=context.capabilities)
         own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
         begin = None if own.passes else self.begin
-        program = lower_region(replace(source, exchange=exchange), rules, context, report, shared, finished, self.watch, begin)
+        source = replace(source, exchange=exchange)
+        program = lower_region(source, rules, context, report, programs, finished, self.watch, begin, shared)
         program = replace(program, kernels=tuple(map(own.run, program.kernels)))
         for kernel in program.kernels:
             check_scopes(kernel, context.capabilities.scopes)
@@ -116,20 +117,23 @@ class DriverContext:
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
         """Return the schedules chosen for the kernels of a region, or of its body if it is a loop."""
-        return schedules_of(self._source(_inside(region)), *self._rules())
+        rules, shared, context = self._rules()
+        return schedules_of(self._source(_inside(region)), rules, context, shared)
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
         """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
-        rules, context = self._rules()
+        rules, _, context = self._rules()
         return replay_kernel(kernel, trace, rules, shared_transforms(context.capabilities), context)
 
     def rewrite(self, region: Region) -> None:
         """Run the rewrites of a region, or of its body if it is a loop, observed by the instruments."""
         self._source(_inside(region))
 
-    def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
-        """Return the schedule rules, and the kernel context for them."""
-        return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(self.kernels.capabilities)), self.kernels
+    def _rules(self) -> tuple[tuple[ScheduleRule, ...], tuple[ScheduleRule, ...], KernelContext]:
+        """Return all schedule rules, those among them that targets share, and the kernel context for them."""
+        context = self.kernels
+        shared = shared_rules(context.capabilities)
+        return (ByHandRule(), *self.registry.schedules(self.target), *shared), shared, context
 
     @property
     def kernels(self) -> KernelContext:
@@ -139,9 +143,10 @@ class DriverContext:
 
     def _source(self, region: Region) -> RegionSource:
         """Return a region after its rewrites, with its layouts."""
-        context = self._rules()[1]
+        context = self.kernels
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
-        passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
+        steps = rewrites(context, dissolve, store, choose_convolution, self.fusion, self._takes)
+        passes = PassManager(steps, self.instruments)
         module = passes.run(Module({region.symbol: region.function}))
         return RegionSource(region.symbol, module[region.symbol], supports=self._takes)
 

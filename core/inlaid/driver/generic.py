@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from inlaid.lowering.wide_products import multiplies_bytes
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
-from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.threads.serial import SerialRule
-from inlaid.tensor.region import KernelSchedule
+from inlaid.tensor.region import KernelSchedule, Utilization
 from inlaid.tensor.scheduling.dot_products import bytes_are_slow
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.errors import ScheduleWarning, dims_setting
@@ -36,12 +34,12 @@ def generic_kernels(schedules: Sequence[KernelSchedule]) -> tuple[tuple[KernelSc
 
 
 def _is_slow(item: KernelSchedule) -> bool:
-    return item.rule == SerialRule.name or (item.reduces and item.rule in ("", GenericRule.name))
+    return item.utilization is Utilization.SERIAL or (item.reduces and item.utilization is Utilization.SCALAR)
 
 
 def described(item: KernelSchedule, share: float) -> str:
     """Describe a kernel: operators, source nodes, share of the predicted time, and whether it runs on one thread."""
-    alone = ", on one thread" if item.rule == SerialRule.name else ""
+    alone = ", on one thread" if item.utilization is Utilization.SERIAL else ""
     return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{alone})"
 
 

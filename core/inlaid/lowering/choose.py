@@ -19,11 +19,8 @@ from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
-from inlaid.schedules.default import shared_rules
-from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor import ir
-from inlaid.tensor.region import KernelSchedule
+from inlaid.tensor.region import KernelSchedule, Utilization
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, ScheduleRule
 from inlaid.tensor.scheduling.trace import offers_of, unscheduled
 from inlaid.tensor.scheduling.work import is_bound_by_reductions, predicted_seconds
@@ -83,14 +80,21 @@ class Decisions:
     in_place: frozenset[int]
 
 
-def choose(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext, programs: Programs) -> Decisions:
-    """Choose an implementation of every call to minimize the total time of kernels and layout copies. Adds unscheduled kernels to
+def choose(
+    source: RegionSource,
+    rules: Sequence[ScheduleRule],
+    context: KernelContext,
+    programs: Programs,
+    shared: Sequence[ScheduleRule] = (),
+) -> Decisions:
+    """Choose an implementation of every call to minimize the total time of kernels and layout copies. Offers of the rules that are
+    `shared` by targets are dropped if the target does not support the copies to their layouts. Adds unscheduled kernels to
     `programs`. Raises `CompileError` naming operator and node."""
     exprs = in_arms(graph.in_order(source.function.body))
     in_place: frozenset[int] = frozenset()
     if context.capabilities.in_place:
         in_place = in_place_calls(source.function, exprs, source.exchange)
-    steps = _Steps(source, rules, context, programs, in_place)
+    steps = _Steps(source, rules, context, programs, shared, in_place)
     steps.read(tuple(expr for expr, _ in exprs))
     return Decisions(exprs, steps.decided(), in_place)
 
@@ -116,17 +120,18 @@ def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabil
         tuple(operators_of(decision.body)),
         source_nodes(decision.body, decision.body),
         tuple(sorted({str(variable) for arg in decision.args for variable in type_vars(arg.type)})),
-        predicted_seconds(program, capabilities, _share(offer.rule, reduces, capabilities)),
+        predicted_seconds(program, capabilities, _share(offer.utilization, reduces, capabilities)),
         reduces,
+        offer.utilization,
     )
 
 
-def _share(rule: str, reduces: bool, capabilities: Capabilities) -> int:
-    """Return n if a rule's schedule reaches 1/n of peak arithmetic. Serial kernels use one of the n resident threads; reductions by
-    the generic schedule use one of n vector lanes."""
-    if rule == SerialRule.name and capabilities.threads is not None:
+def _share(utilization: Utilization, reduces: bool, capabilities: Capabilities) -> int:
+    """Return n if a schedule reaches 1/n of peak arithmetic: of n resident threads, or, for reductions, of n vector lanes, it uses
+    one."""
+    if utilization is Utilization.SERIAL and capabilities.threads is not None:
         return capabilities.threads.resident
-    return max(1, capabilities.vector_bits // 32) if reduces and rule in ("", GenericRule.name) else 1
+    return max(1, capabilities.vector_bits // 32) if reduces and utilization is Utilization.SCALAR else 1
 
 
 class _Steps:
@@ -139,12 +144,14 @@ class _Steps:
         rules: Sequence[ScheduleRule],
         context: KernelContext,
         programs: Programs,
+        shared: Sequence[ScheduleRule],
         in_place: frozenset[int],
     ) -> None:
         self._source = source
         self._rules = rules
         self._context = context
         self._programs = programs
+        self._shared = shared
         self._in_place = in_place
         self._choice = LayoutChoice(context.capabilities.bandwidth / max(context.capabilities.cores, 1))
         self._values: dict[int, tuple[int | None, ...]] = {}
@@ -265,7 +272,7 @@ class _Steps:
             empty = all(0 in buffer.shape for buffer in source.outputs) and self._context.capabilities.threads is None
             for rule in () if empty else self._rules:
                 every = offers_of(rule, source, self._context, given)
-                if rule in shared_rules(self._context.capabilities):
+                if rule in self._shared:
                     every = tuple(offer for offer in every if self._can_copy(source, offer, given))
                 if every:
                     self._offers[key] = every

@@ -27,21 +27,25 @@ def lower_region(
     finish: Finish = finish,
     watch: Watch | None = None,
     begin: Begin | None = None,
+    shared: Sequence[ScheduleRule] = (),
 ) -> RegionProgram:
     """Lower a region. Equal kernels are built once, also across regions that share `programs`. Such regions must have the same
     rules, context and `finish`, which lowers scheduled kernels to plain loops. `progress` is called with the number of expressions
     done and the total, `watch` with every scheduled kernel, `begin` with each finished kernel unless later steps may rewrite it.
+    `shared` are as in `choose`.
 
     Raises `CompileError` naming operator and node.
     """
     known = {} if programs is None else programs
-    decisions = choose(source, rules, context, known)
+    decisions = choose(source, rules, context, known, shared)
     scheduled = schedules(decisions, known, context.capabilities)
     emission = emit(source.function, decisions, context, known, finish, progress, watch, begin)
     return place(source.name, source.function, emission, scheduled, context.capabilities.memory, source.conditions)
 
 
-def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:
+def schedules_of(
+    source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext, shared: Sequence[ScheduleRule] = ()
+) -> tuple[KernelSchedule, ...]:
     """Report the schedule rules that `lower_region` would choose, without scheduling. Raises the errors of `lower_region`."""
     programs: Programs = {}
-    return schedules(choose(source, rules, context, programs), programs, context.capabilities)
+    return schedules(choose(source, rules, context, programs, shared), programs, context.capabilities)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from inlaid.graph.ir import Function
-from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.unsigned_data import unsigned_data
 from inlaid.lowering.wide_products import wide_products
 from inlaid.passes.fixed_products import fixed_products
@@ -21,10 +20,17 @@ from inlaid.passes.tables import tabulate
 from inlaid.tensor.scheduling.rule import KernelContext
 
 Rewrite = Callable[[Function], Function]
+ConvolutionChoice = Callable[[Function, KernelContext, Supports], Function]
+"""Rewrites convolutions to the algorithm that is fastest with the target's schedules."""
 
 
 def rewrites(
-    context: KernelContext, dissolve: Rewrite, store: Rewrite | None, fusion: bool = True, supports: Supports = supports_all
+    context: KernelContext,
+    dissolve: Rewrite,
+    store: Rewrite | None,
+    choose_convolution: ConvolutionChoice,
+    fusion: bool = True,
+    supports: Supports = supports_all,
 ) -> tuple[FunctionPass, ...]:
     """List the passes for a target. `dissolve` inlines the bodies of composites; `store`, for a region with its own border layouts,
     converts values at the border. Without `fusion` every operator is a kernel. All passes except `dissolve` and `store` create only
@@ -41,7 +47,7 @@ def rewrites(
         *([FunctionPass("subsample", partial(subsample, supports=supports))] if vectors else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
-        FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
+        FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
         FunctionPass("tabulate", partial(tabulate, repeated=vectors, supports=supports)),
         # After tabulate, which looks for functions of bytes.

@@ -113,8 +113,8 @@ class PluginRegistry(Registry[TargetSpec]):
         return self.sources()
 
     def sources(self) -> str | None:
-        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`. It identifies the
-        compiler. None if a plugin does not consist of files."""
+        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`. It identifies
+        the compiler. None if a plugin does not consist of files."""
         from inlaid_runtime.cache import Hashes, caches, digest
 
         known = Hashes(caches().hashes)

@@ -7,6 +7,7 @@ from inlaid.schedules.collapse import COLLAPSE
 from inlaid.schedules.shape import loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.region import Utilization
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
@@ -33,7 +34,8 @@ class GenericRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
+        layouts = (ROW_MAJOR,) * len(program.params)
+        return Offer(layouts, Traced(lambda: _schedule(program, context)), utilization=Utilization.SCALAR)
 
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:

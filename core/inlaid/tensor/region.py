@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any, Literal
 
 import numpy as np
@@ -81,10 +82,20 @@ class KernelCall:
         return (*self.inputs, *(item.condition for item in self.predicates if isinstance(item.condition, int)))
 
 
+class Utilization(Enum):
+    """The part of a target's arithmetic units that a schedule uses: `FULL`; `SCALAR`, one vector lane for reductions; `SERIAL`, one
+    thread."""
+
+    FULL = auto()
+    SCALAR = auto()
+    SERIAL = auto()
+
+
 @dataclass(frozen=True)
 class KernelSchedule:
     """The schedule of a call's kernel: the `rule` that made it ("" for none), the `operators` and source `nodes` that it computes,
-    the names of its symbolic dimensions, its predicted seconds, and whether reductions dominate its arithmetic (`reduces`)."""
+    the names of its symbolic dimensions, its predicted seconds, whether reductions dominate its arithmetic (`reduces`), and its
+    utilization of the target."""
 
     rule: str
     operators: tuple[str, ...]
@@ -92,6 +103,7 @@ class KernelSchedule:
     dims: tuple[str, ...]
     seconds: float
     reduces: bool
+    utilization: Utilization = Utilization.FULL
 
 
 @dataclass(frozen=True)

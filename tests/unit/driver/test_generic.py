@@ -18,7 +18,7 @@ from inlaid.plugins import Capabilities, Region, Target
 from inlaid.plugins.registry import default_registry
 from inlaid.schedules.generic import GenericRule
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.region import KernelSchedule
+from inlaid.tensor.region import KernelSchedule, Utilization
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.scheduling.work import is_bound_by_reductions, operations, predicted_seconds
@@ -31,7 +31,8 @@ needs_x86 = pytest.mark.skipif(
 
 
 def scheduled(rule: str, seconds: float, reduces: bool = True, dims: tuple[str, ...] = ()) -> KernelSchedule:
-    return KernelSchedule(rule, ("conv",), (f"node_{rule}",), dims, seconds, reduces)
+    utilization = Utilization.SCALAR if rule in ("", "generic") else Utilization.FULL
+    return KernelSchedule(rule, ("conv",), (f"node_{rule}",), dims, seconds, reduces, utilization)
 
 
 def product(rows: Any = 64, inner: int = 256) -> inlaid.Module:

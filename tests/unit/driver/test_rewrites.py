@@ -18,6 +18,7 @@ from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.partitioning.compose import dissolve
 from inlaid.passes.manager import Capture, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
 from inlaid.plugins import Border, Capabilities, Phase
+from inlaid.schedules.choose_convolution import choose_convolution
 from inlaid.tensor.ir import Block, LoopProgram, walk_stmts
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.errors import CompileError, VerifyError
@@ -131,7 +132,7 @@ def test_verification_between_rewrites_names_pass_and_region(monkeypatch) -> Non
 @pytest.mark.parametrize("guilty", ["dissolve", "pointwise_products", "fuse", None])
 def test_bisection_names_the_guilty_rewrite(guilty) -> None:
     context = KernelContext(Capabilities((), vector_bits=256, peak=1e9, bandwidth=1e12))
-    passes = listed.rewrites(context, dissolve, None)
+    passes = listed.rewrites(context, dissolve, None, choose_convolution)
     wrong = [
         FunctionPass(item.name, lambda f: ir.function(f.params, ops.neg(f.body))) if item.name == guilty else item
         for item in passes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inlaid.tensor import ir
+from inlaid.tensor.region import Utilization
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.compact import compact_buffers
@@ -20,7 +21,8 @@ class SerialRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: Schedule(program)))
+        layouts = (ROW_MAJOR,) * len(program.params)
+        return Offer(layouts, Traced(lambda: Schedule(program)), utilization=Utilization.SERIAL)
 
 
 def runs_serially(program: ir.LoopProgram) -> bool:

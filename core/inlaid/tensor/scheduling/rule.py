@@ -8,6 +8,7 @@ from typing import Protocol
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.region import Utilization
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
@@ -99,8 +100,9 @@ class Offer:
 
     `layouts` are the layouts of the program's parameters in order. `schedule` transforms the program into a scheduled one whose
     parameters have these layouts. `cost` is predicted seconds without copies of inputs; only differences between offers for one
-    kernel matter. Schedule and layouts are determined by the program and the `decisions`. Lowering sets `rule` ("" for an
-    unscheduled kernel), `given`, and `number`, the position among the rule's offers for the kernel.
+    kernel matter. Schedule and layouts are determined by the program and the `decisions`. `utilization` is for predictions of
+    time and for warnings. Lowering sets `rule` ("" for an unscheduled kernel), `given`, and `number`, the position among the rule's
+    offers for the kernel.
 
     If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, or
     `schedule` if no condition holds. Each version is one more kernel to compile, so rules should offer few versions, and no version
@@ -112,6 +114,7 @@ class Offer:
     cost: float = 0.0
     versions: tuple[Version, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    utilization: Utilization = Utilization.FULL
     rule: str = ""
     given: tuple[InputInfo, ...] = ()
     number: int = 0

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram
+from inlaid.tensor.region import Utilization
 from inlaid.tensor.schedule import Argument, Step, Trace, Transform, parse_trace, replay
 from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.transform.peel import REMAINDERS
@@ -185,4 +186,5 @@ def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, g
 
 def unscheduled(source: LoopProgram, given: tuple[InputInfo, ...]) -> Offer:
     """Return the offer for a kernel that no rule accepts: the unscheduled program with row-major parameters."""
-    return Offer((ROW_MAJOR,) * len(source.params), lambda program: program, given=given)
+    layouts = (ROW_MAJOR,) * len(source.params)
+    return Offer(layouts, lambda program: program, utilization=Utilization.SCALAR, given=given)

@@ -170,7 +170,8 @@ def _writes_folders(targets: tuple[str, ...]) -> bool:
 
 
 def _export(found: Compiled, folder: Path, model: Path) -> Exported:
-    from inlaid.driver.export import c_name, export_folder
+    from inlaid.codegen.c_names import c_name
+    from inlaid.driver.export import export_folder
 
     return export_folder(found.package, folder, c_name(model.stem))
 

@@ -11,9 +11,9 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
-from inlaid.lowering.choose_convolution import choose_convolution
-from inlaid.lowering.merge_groups import merge_groups
 from inlaid.plugins import Capabilities
+from inlaid.schedules.choose_convolution import choose_convolution
+from inlaid.schedules.merge_groups import merge_groups
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid.tensor.scheduling.rule import KernelContext

@@ -20,7 +20,6 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant, post_order
 from inlaid.graph.transform import transform
 from inlaid.lowering.kernel import tensor_type
-from inlaid.lowering.merge_groups import merge_groups
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
@@ -31,6 +30,7 @@ from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot_conv import choose_dot_tile
+from inlaid.schedules.merge_groups import merge_groups
 from inlaid.schedules.register_tile import choose_tile, cycles, seconds
 from inlaid.schedules.winograd import plan_winograd
 from inlaid.tensor.scheduling.dot_products import dots_of, multiplies_in_scopes

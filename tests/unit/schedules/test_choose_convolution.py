@@ -14,11 +14,11 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
-from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.unfold import unfold
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities, Core
+from inlaid.schedules.choose_convolution import choose_convolution
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
