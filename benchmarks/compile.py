@@ -33,8 +33,8 @@ from inlaid import Module, TensorType, constant, function, ops, var
 from inlaid.driver import build_package
 from inlaid.graph.ir import Call, Expr, Var
 from inlaid.graph.operator import Operator
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins.registry import default_registry
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer

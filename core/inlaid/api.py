@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from inlaid import package_cache
-from inlaid.collector import rare_collections
-from inlaid.faults import reports_faults
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
-from inlaid.log import StageLog
 from inlaid.package_cache import Kept, RegionFacts, facts_of
 from inlaid.plugins.registry import default_registry
 from inlaid.settings import DEFAULT, Settings
+from inlaid.support.collector import rare_collections
+from inlaid.support.faults import reports_faults
+from inlaid.support.log import StageLog
 from inlaid_runtime.cache import caches
 from inlaid_runtime.errors import DefaultTargetWarning, InputError, TargetError
 

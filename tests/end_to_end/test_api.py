@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
-from inlaid.collector import COLLECTIONS
+from inlaid.support.collector import COLLECTIONS
 from inlaid.tensor import te
 from inlaid_runtime import arith
 from inlaid_runtime.errors import InputError, KernelFault, ModelImportError, TargetError

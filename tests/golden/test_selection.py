@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
 
-import inlaid.lowering.unsigned_data
+import inlaid.lowering.rewrites.unsigned_data
 import selection
 import zoo
 
@@ -22,7 +22,7 @@ def test_passes_and_rules_by_instruction_set(golden, name):
 
 def test_a_pass_that_stops_is_noticed(monkeypatch):
     """Signed activations were multiplied in int16 on processors with VNNI for a while, at twice the time."""
-    monkeypatch.setattr(inlaid.lowering.unsigned_data, "_speed", lambda data, context: (False, 1.0))
+    monkeypatch.setattr(inlaid.lowering.rewrites.unsigned_data, "_speed", lambda data, context: (False, 1.0))
     name = "mobilenet_v2_int8_signed_tiny"
     golden = (selection.GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
     stopped = selection.table(name)

@@ -9,7 +9,7 @@ import numpy as np
 from tests.unit.codegen.test_c_region import OPERATIONS, elements
 from tests.unit.tensor.strategies import NARROW
 
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram

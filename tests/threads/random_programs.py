@@ -11,7 +11,7 @@ from tests.unit.schedule.test_random_schedules import PROGRAMS, one_step
 from tests.unit.tensor import fork_join
 from tests.unit.tensor.strategies import NARROW, NATIVE, inputs_of, programs
 
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import places

@@ -15,8 +15,8 @@ from inlaid.driver.compile import compile_module
 from inlaid.driver.report import report_of
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
-from inlaid.lowering import kernel_needs
-from inlaid.lowering.kernel_needs import unmet_need
+from inlaid.lowering.kernels import needs as kernel_needs
+from inlaid.lowering.kernels.needs import unmet_need
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Accept, Capabilities, Level, Reject, TargetSpec, Threads, hookimpl
 from inlaid.plugins.registry import PluginRegistry

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from inlaid.collector import COLLECTIONS, rare_collections
+from inlaid.support.collector import COLLECTIONS, rare_collections
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import pytest
 import inlaid
 from inlaid import onnx_backend
 from inlaid.driver import compile_module
-from inlaid.faults import reports_faults
 from inlaid.passes import integer_ranges
+from inlaid.support.faults import reports_faults
 from inlaid.tensor import te
 from inlaid_cli import main
 from inlaid_cli.exit_codes import ExitCode

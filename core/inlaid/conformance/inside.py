@@ -11,8 +11,8 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inlaid.collector import collect_rarely
 from inlaid.conformance.fresh import Json, answer
+from inlaid.support.collector import collect_rarely
 
 if TYPE_CHECKING:
     from inlaid.conformance.target_under_test import TargetUnderTest

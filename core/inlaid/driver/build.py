@@ -19,7 +19,7 @@ from inlaid.graph import ir
 from inlaid.graph.ir import Function
 from inlaid.graph.scope_conditions import conditions_in, held_constraints
 from inlaid.graph.scopes import analyse
-from inlaid.lowering.plan import build_plans
+from inlaid.lowering.plans.build import build_plans
 from inlaid.lowering.signature import constrained
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate

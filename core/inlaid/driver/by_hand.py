@@ -11,8 +11,8 @@ from inlaid.driver.build import ALONE, build_regions
 from inlaid.driver.context import candidate_of
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
-from inlaid.lowering.kernel import LoopCompute
-from inlaid.lowering.plan import OUTPUT_NAMES
+from inlaid.lowering.kernels.kernel import LoopCompute
+from inlaid.lowering.plans.build import OUTPUT_NAMES
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.outline import call_by_name, outlined
 from inlaid.plugins import Level

@@ -17,7 +17,6 @@ from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
 from inlaid.driver.region import watch_region
 from inlaid.driver.standalone import check_whole
-from inlaid.faults import reports_faults
 from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate
@@ -25,6 +24,7 @@ from inlaid.partitioning.control import absorb_control
 from inlaid.passes.manager import Capture, Instrument, PassManager
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.settings import DEFAULT, Settings
+from inlaid.support.faults import reports_faults
 from inlaid.tensor.ir import LoopProgram
 from inlaid_runtime.errors import CompileError
 from inlaid_runtime.execution.package import Package

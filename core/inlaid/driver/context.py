@@ -11,11 +11,11 @@ from inlaid.graph.ir import Call, Function, Module, in_order, introduced_sizes, 
 from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import conditions_of
 from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
-from inlaid.lowering.finish import LoopPass, finish, without_prefetches
+from inlaid.lowering.kernels.finish import LoopPass, finish, without_prefetches
 from inlaid.lowering.region import RegionSource, lower_region, schedules_of
-from inlaid.lowering.rewrites import rewrites
+from inlaid.lowering.rewrites.pipeline import rewrites
+from inlaid.lowering.selection.updates import Exchange
 from inlaid.lowering.steps import Step, StepProgram, steps_of
-from inlaid.lowering.updates import Exchange
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function, stored_type
 from inlaid.partitioning.compose import dissolve

@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from inlaid.lowering.wide_products import multiplies_bytes
+from inlaid.lowering.rewrites.wide_products import multiplies_bytes
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
 from inlaid.tensor.region import KernelSchedule, Utilization

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.kernels.kernel import tensor_type
+from inlaid.lowering.selection.updates import Exchange
 from inlaid.lowering.signature import bound_bytes, signature_of
-from inlaid.lowering.updates import Exchange
 from inlaid.tensor.region import RegionLoop, RegionProgram
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim

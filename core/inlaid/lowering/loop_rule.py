@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from inlaid.graph.ir import Call, introduced_sizes
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.kernel import grid_of, meaning
-from inlaid.lowering.kernel_needs import unmet_need
+from inlaid.lowering.kernels.kernel import grid_of, meaning
+from inlaid.lowering.kernels.needs import unmet_need
 from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from inlaid.lowering.choose import Programs, RegionSource, choose, schedules
-from inlaid.lowering.emit import Begin, Finish, Watch, emit
-from inlaid.lowering.finish import finish
-from inlaid.lowering.place import place
+from inlaid.lowering.emission.emit import Begin, Finish, Watch, emit
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.memory.place import place
+from inlaid.lowering.selection.choose import Programs, RegionSource, choose, schedules
 from inlaid.tensor.region import KernelSchedule, RegionProgram
 from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule
 

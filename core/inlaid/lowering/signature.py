@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inlaid.graph import ir as graph
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.kernel import result_types, tensor_type
+from inlaid.lowering.kernels.kernel import result_types, tensor_type
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Constraint, Dim
 from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec

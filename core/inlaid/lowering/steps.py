@@ -10,9 +10,9 @@ import numpy as np
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
-from inlaid.lowering.bodies import source_nodes
-from inlaid.lowering.kernel import result_types
-from inlaid.lowering.scratch import place_in_scope, scratch_bytes
+from inlaid.lowering.kernels.bodies import source_nodes
+from inlaid.lowering.kernels.kernel import result_types
+from inlaid.lowering.memory.scratch import place_in_scope, scratch_bytes
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.ops.composites import Quantised, quantisation
 from inlaid.plugins.contract import COMPOSITE, OpRule, Scratch

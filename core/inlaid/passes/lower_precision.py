@@ -19,7 +19,7 @@ Tolerance. Rounding to bfloat16 has a relative error of at most u = 2^-8, and of
 of products both factors are rounded and the errors are nearly independent: the relative error is sqrt(2/3) u of the root mean
 square of the sum, and sqrt(2/3 k) u after k consecutive products. The tolerance of an output element, relative to the greatest
 element, is three times that: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty. A convolution by Winograd tiles in bfloat16
-(`lowering.choose_convolution`) rounds transformed operands again: its error is 1.8 times that of a direct one, which
+(`schedules.choose_convolution`) rounds transformed operands again: its error is 1.8 times that of a direct one, which
 the factor of three covers.
 
 The bfloat16 instructions of processors flush denormals (below 2^-126) to zero, so values rounded to bfloat16 may be flushed. NaN

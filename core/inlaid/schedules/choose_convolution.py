@@ -19,7 +19,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant, post_order
 from inlaid.graph.transform import transform
-from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes

@@ -11,7 +11,7 @@ from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_fo
 from inlaid import ops
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.passes.manager import UnitPass
 from inlaid.schedules.threads.tile_model import Problem
 from inlaid.tensor import interp

@@ -16,7 +16,7 @@ from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder
 from inlaid.graph.ir import Expr, Module, Var, constant, function, var
-from inlaid.lowering import arrange
+from inlaid.lowering.memory import arrange
 from inlaid_runtime.execution.c_source import find_compiler
 from inlaid_runtime.types import TensorType
 

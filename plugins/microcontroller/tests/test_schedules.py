@@ -9,8 +9,8 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Constant, Expr, constant, function, post_order, var
 from inlaid.graph.transform import transform
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.tensor import ir
 from inlaid.tensor.interp import run

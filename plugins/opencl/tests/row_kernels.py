@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.unit.schedules.threads.held import SHUFFLES, kernel, offer_of
 
 from inlaid import ops
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import ir
 from inlaid_runtime import arith

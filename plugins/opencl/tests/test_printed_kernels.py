@@ -11,7 +11,7 @@ from inlaid import ops
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Capabilities
 from inlaid.tensor.parse import parse

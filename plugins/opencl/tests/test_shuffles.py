@@ -12,7 +12,7 @@ from inlaid import ops
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import interp
 from inlaid_opencl.dialect import DIALECT

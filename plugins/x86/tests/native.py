@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.plugins import Capabilities, CompileContext, Target
 from inlaid.tensor import interp, ir
 from inlaid.tensor.math import expand_program

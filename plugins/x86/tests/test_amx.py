@@ -18,8 +18,8 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
 from inlaid.tensor.lower import lower

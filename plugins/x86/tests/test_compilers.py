@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram

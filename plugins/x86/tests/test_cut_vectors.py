@@ -9,8 +9,8 @@ import pytest
 
 from inlaid import ops
 from inlaid.graph.ir import var
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.tensor import ir

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import ir
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import TensorIntrin

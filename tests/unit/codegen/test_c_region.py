@@ -19,7 +19,7 @@ from inlaid.codegen.c_region import region_in_c
 from inlaid.codegen.c_values import NATIVE
 from inlaid.driver.compile import build_package
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.plugins import Accept, Capabilities, Codegen, Level, OpRule, TargetSpec, hookimpl
 from inlaid.schedules.default import SHARED_RULES

@@ -11,8 +11,8 @@ from tests.made_plugin import registry_with
 from tests.unit.lowering import oracle
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.bodies import body_of
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.bodies import body_of
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Accept, Capabilities, Codegen, Level, Loaded, OpRule, Reject, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.tensor import ir

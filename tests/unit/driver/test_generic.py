@@ -13,7 +13,7 @@ from inlaid import ops
 from inlaid.driver import context
 from inlaid.driver.generic import generic_kernels, warn_of_bytes, warn_of_generic
 from inlaid.graph.ir import Span
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, Region, Target
 from inlaid.plugins.registry import default_registry
 from inlaid.schedules.generic import GenericRule

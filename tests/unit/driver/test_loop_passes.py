@@ -10,8 +10,8 @@ import pytest
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import NESTS, PLAIN
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import NESTS, PLAIN
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.passes.manager import Capture, UnitPass, Verify
 from inlaid.plugins import Phase
 from inlaid.tensor import interp, ir

@@ -19,7 +19,7 @@ from inlaid.driver.compile import build_package, compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
-from inlaid.lowering import rewrites
+from inlaid.lowering.rewrites import pipeline as rewrites
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid_runtime.errors import PluginError

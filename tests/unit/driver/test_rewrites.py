@@ -13,8 +13,8 @@ from inlaid.driver import after_step, build_package
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.verify import verify
-from inlaid.lowering import rewrites as listed
-from inlaid.lowering.finish import NESTS, PLAIN
+from inlaid.lowering.kernels.finish import NESTS, PLAIN
+from inlaid.lowering.rewrites import pipeline as listed
 from inlaid.partitioning.compose import dissolve
 from inlaid.passes.manager import Capture, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
 from inlaid.plugins import Border, Capabilities, Phase

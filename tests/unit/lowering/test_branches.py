@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
-from inlaid.lowering.branches import in_arms
 from inlaid.lowering.region import RegionSource, lower_region
+from inlaid.lowering.selection.branches import in_arms
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities, StaticMemory
 from inlaid.tensor.ir import LoopProgram

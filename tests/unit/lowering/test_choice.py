@@ -8,8 +8,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.lowering.assign import Assignment
-from inlaid.lowering.choice import CALL, LayoutChoice, Option
+from inlaid.lowering.selection.assignment import Assignment
+from inlaid.lowering.selection.layouts import CALL, LayoutChoice, Option
 from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
 
 F32 = dtype("float32")

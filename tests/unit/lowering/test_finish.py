@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid.lowering.finish import ANY, finish, hoist_scratch, plain
+from inlaid.lowering.kernels.finish import ANY, finish, hoist_scratch, plain
 from inlaid.plugins import Capabilities, Threads
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder

@@ -9,7 +9,7 @@ import pytest
 
 from inlaid.graph.ir import Span, var
 from inlaid.graph.operator import Operator
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import te
 from inlaid_runtime.errors import CompileError
 from inlaid_runtime.types import TensorType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.own_sizes import with_own_sizes
+from inlaid.lowering.kernels.own_sizes import with_own_sizes
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.tensor.scheduling.rule import KernelContext

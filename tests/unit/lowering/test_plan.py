@@ -14,7 +14,7 @@ from inlaid.driver.compile import candidates_for, compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter, evaluate
 from inlaid.graph.unify import fresh_size
-from inlaid.lowering.plan import Plans, build_plans
+from inlaid.lowering.plans.build import Plans, build_plans
 from inlaid.partitioning import partition
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid_runtime.arith import SizeVar

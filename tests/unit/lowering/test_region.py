@@ -16,7 +16,7 @@ from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Operator
-from inlaid.lowering.bodies import inline_scalars
+from inlaid.lowering.kernels.bodies import inline_scalars
 from inlaid.passes.rounded_floats import rounded_floats
 from inlaid.tensor.region import RegionProgram, size_vars
 from inlaid_runtime import arith

@@ -14,7 +14,7 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
 from inlaid.graph.verify import verify
-from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.lowering.rewrites.unsigned_data import unsigned_data
 from inlaid.plugins import Capabilities
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.primitives import TensorIntrin

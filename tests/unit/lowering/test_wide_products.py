@@ -12,7 +12,7 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, tuple_, var
 from inlaid.graph.verify import verify
-from inlaid.lowering.wide_products import wide_products
+from inlaid.lowering.rewrites.wide_products import wide_products
 from inlaid.plugins import Capabilities
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product

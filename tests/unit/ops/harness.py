@@ -10,7 +10,7 @@ import pytest
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Call, Var, function, var
 from inlaid.graph.operator import Operator
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import interp
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.errors import KernelFault, TypeInferenceError

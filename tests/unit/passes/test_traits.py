@@ -15,7 +15,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.graph.verify import verify
-from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.lowering.rewrites.unsigned_data import unsigned_data
 from inlaid.ops.shape import PadAttrs
 from inlaid.passes.canonicalise_quantised import quantize_integers
 from inlaid.passes.fuse import PRIMITIVE, fuse

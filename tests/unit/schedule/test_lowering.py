@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.tensor import interp, ir
 from inlaid.tensor.build import Builder
 from inlaid.tensor.parse import parse

@@ -14,7 +14,7 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
-from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.unfold import unfold
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities, Core

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.float_sums import float_sums
 from inlaid.schedules.window import WindowRule

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES, SHARED_TRANSFORMS

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph.ir import Expr, constant, var
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.analysis.in_place import head_start

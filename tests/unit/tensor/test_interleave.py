@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph.ir import Expr, constant, var
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import interp, ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave

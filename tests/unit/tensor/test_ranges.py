@@ -24,7 +24,7 @@ def pointwise(body, *types):
     tensors = [te.placeholder((16,), of, f"x{number}") for number, of in enumerate(types)]
     program = lower([te.compute((16,), lambda i: body(*(x[i] for x in tensors)), "y")], tensors, "program")
     # As code generators see it: plain loops.
-    from inlaid.lowering.finish import finish
+    from inlaid.lowering.kernels.finish import finish
 
     return finish(program)
 

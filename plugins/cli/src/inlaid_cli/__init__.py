@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from inlaid.collector import collect_rarely
+from inlaid.support.collector import collect_rarely
 from inlaid_cli.text import printable
 
 DEBUG = "--debug"

@@ -21,9 +21,9 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 import inlaid
-from inlaid.faults import reports_faults
 from inlaid.frontends.dims import own_name
 from inlaid.plugins.registry import default_registry
+from inlaid.support.faults import reports_faults
 from inlaid_onnx import load
 from inlaid_onnx.node import NeedsStatic
 from inlaid_onnx.proto import code_of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from inlaid.api import Model, as_module, checked_targets
-from inlaid.faults import reports_faults
 from inlaid.frontends.dims import DimSpec
+from inlaid.support.faults import reports_faults
 from inlaid_quantization import driver
 from inlaid_quantization.quantize import QuantizedModule
 from inlaid_quantization.samples import read_samples

@@ -10,8 +10,8 @@ import numpy as np
 from tests.race_free import check_race_free
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.schedules.default import SHARED_TRANSFORMS
 from inlaid.schedules.threads.default import THREAD_RULES, THREAD_TRANSFORMS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernel import grid_of
+from inlaid.lowering.kernels.kernel import grid_of
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.ops.threads.attend_blocks import tiles_of
 from inlaid.plugins import Accept, Capabilities, MemoryScope, Reject, Threads

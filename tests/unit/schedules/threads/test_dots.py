@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.schedules.threads.dots import FEW, SOME
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.tensor import interp

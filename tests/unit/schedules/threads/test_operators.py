@@ -10,7 +10,7 @@ import pytest
 from inlaid import ops
 from inlaid.conformance.corpus import Choices, entry_of
 from inlaid.graph.operator import Operator
-from inlaid.lowering.kernel import KernelSource, build, grid_of
+from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
 from inlaid.plugins import Capabilities
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor import ir

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.finish import finish
+from inlaid.lowering.kernels.finish import finish
 from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import ir
 from inlaid.tensor.transform.launches import split_launches

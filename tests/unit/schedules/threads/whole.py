@@ -9,8 +9,8 @@ import numpy as np
 
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Operator
-from inlaid.lowering.finish import finish
-from inlaid.lowering.kernel import KernelSource, build, grid_of
+from inlaid.lowering.kernels.finish import finish
+from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
 from inlaid.plugins import Capabilities
 from inlaid.tensor import interp
 from inlaid.tensor.analysis.races import check_races

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.bodies import is_operator, source_nodes
-from inlaid.lowering.branches import Arms, versions_of
-from inlaid.lowering.choose import Decision, Decisions, Programs, alignment_of
-from inlaid.lowering.finish import without_vectors
-from inlaid.lowering.join import Joiner, run_starts
-from inlaid.lowering.kernel import result_types, tensor_type
-from inlaid.lowering.planned import Buffers, Emitted, Planned
-from inlaid.lowering.views import slice_start
+from inlaid.lowering.emission.buffers import Buffers, Emitted, Planned
+from inlaid.lowering.emission.join import Joiner, run_starts
+from inlaid.lowering.kernels.bodies import is_operator, source_nodes
+from inlaid.lowering.kernels.finish import without_vectors
+from inlaid.lowering.kernels.kernel import result_types, tensor_type
+from inlaid.lowering.selection.branches import Arms, versions_of
+from inlaid.lowering.selection.choose import Decision, Decisions, Programs, alignment_of
+from inlaid.lowering.selection.views import slice_start
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars

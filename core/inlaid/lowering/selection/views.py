@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.shape import SliceAttrs, TransposeAttrs
 from inlaid_runtime.types import ROW_MAJOR, Layout
 

@@ -8,14 +8,14 @@ from typing import Any
 from inlaid.graph import ir as graph
 from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
-from inlaid.lowering.bodies import body_of, hidden_sizes, is_operator, kernel_name, operators_of, source_nodes
-from inlaid.lowering.branches import Arms, in_arms
-from inlaid.lowering.choice import LayoutChoice, Option
-from inlaid.lowering.kernel import KernelSource, build, grid_of, result_types, tensor_type
-from inlaid.lowering.own_sizes import with_own_sizes
-from inlaid.lowering.scalars import varying_scalars
-from inlaid.lowering.updates import Exchange, in_place_calls
-from inlaid.lowering.views import slice_start, transposed
+from inlaid.lowering.kernels.bodies import body_of, hidden_sizes, is_operator, kernel_name, operators_of, source_nodes
+from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of, result_types, tensor_type
+from inlaid.lowering.kernels.own_sizes import with_own_sizes
+from inlaid.lowering.kernels.scalars import varying_scalars
+from inlaid.lowering.selection.branches import Arms, in_arms
+from inlaid.lowering.selection.layouts import LayoutChoice, Option
+from inlaid.lowering.selection.updates import Exchange, in_place_calls
+from inlaid.lowering.selection.views import slice_start, transposed
 from inlaid.ops.shape import transpose
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities

@@ -18,7 +18,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order, traits_of
 from inlaid.graph.operator import Choice
 from inlaid.graph.transform import transform_function
-from inlaid.lowering.kernel import tensor_type
+from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.tensor.scheduling.dot_products import product_speed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.arrange import arrange
-from inlaid.lowering.calls import ByteRange, Root
-from inlaid.lowering.emit import Emission
-from inlaid.lowering.planned import Emitted
+from inlaid.lowering.emission.buffers import Emitted
+from inlaid.lowering.emission.emit import Emission
+from inlaid.lowering.memory.arrange import arrange
+from inlaid.lowering.memory.calls import ByteRange, Root
 from inlaid.lowering.signature import bound_bytes, signature_of
 from inlaid.plugins.contract import StaticMemory
 from inlaid.tensor.region import KernelCall, KernelSchedule, RegionBuffer, RegionProgram

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
-from inlaid.lowering.kernel import result_types, tensor_type
+from inlaid.lowering.kernels.kernel import result_types, tensor_type
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Expr, SizeVar
 from inlaid_runtime.errors import InlaidError

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernel import tensor_type
-from inlaid.lowering.planned import Planned
+from inlaid.lowering.emission.buffers import Planned
+from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, size_vars

@@ -7,7 +7,7 @@ from typing import TypeGuard
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Operator
-from inlaid.lowering.kernel import INLINE_LIMIT, result_types, tensor_type
+from inlaid.lowering.kernels.kernel import INLINE_LIMIT, result_types, tensor_type
 from inlaid_runtime import arith
 from inlaid_runtime.types import type_vars
 

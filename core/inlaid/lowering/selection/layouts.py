@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from inlaid.lowering.assign import Assignment, Matrix
+from inlaid.lowering.selection.assignment import Assignment, Matrix
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass, field

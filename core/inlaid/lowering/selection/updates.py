@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Operator
-from inlaid.lowering.branches import Arms
+from inlaid.lowering.selection.branches import Arms
 
 Exchange = Callable[[int, int], bool]
 """Predicate on (result number, parameter number): whether the region's result may reuse the parameter's buffer."""

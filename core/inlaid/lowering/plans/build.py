@@ -14,8 +14,8 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.scope_conditions import held_constraints
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.aliases import Aliases, with_aliases
-from inlaid.lowering.moves import overlapped, with_donations, with_waits
+from inlaid.lowering.plans.aliases import Aliases, with_aliases
+from inlaid.lowering.plans.moves import overlapped, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
 from inlaid.ops.plan import bind_size
 from inlaid_runtime import arith

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from inlaid.lowering.calls import ByteRange, Calls, Root
-from inlaid.lowering.streams import stack_of, streamed
+from inlaid.lowering.memory.calls import ByteRange, Calls, Root
+from inlaid.lowering.memory.streams import stack_of, streamed
 from inlaid.plugins.contract import StaticMemory
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.graph.keys import structural_key
-from inlaid.lowering.bodies import is_scalar, whole_body
+from inlaid.lowering.kernels.bodies import is_scalar, whole_body
 
 MANY = 3
 """Number of kernels, equal except for scalars, from which one kernel with parameters replaces them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inlaid.lowering.calls import ByteRange, Calls
+from inlaid.lowering.memory.calls import ByteRange, Calls
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave

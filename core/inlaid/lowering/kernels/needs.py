@@ -7,8 +7,8 @@ from functools import lru_cache
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Attrs, Operator
-from inlaid.lowering.bodies import whole_body
-from inlaid.lowering.kernel import KernelSource, build, grid_of
+from inlaid.lowering.kernels.bodies import whole_body
+from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
 from inlaid.ops.threads.grid import Grid
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor import ir

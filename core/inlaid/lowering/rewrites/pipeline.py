@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from inlaid.graph.ir import Function
-from inlaid.lowering.unsigned_data import unsigned_data
-from inlaid.lowering.wide_products import wide_products
+from inlaid.lowering.rewrites.unsigned_data import unsigned_data
+from inlaid.lowering.rewrites.wide_products import wide_products
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.group_concats import group_concats

@@ -1,0 +1,1 @@
+"""Rewrites of a region's graph that depend on the target's capabilities, before its kernels become loop programs."""
