@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import recorded
-from inlaid.driver import context
+from inlaid.driver import loop_lowering
 from inlaid.plugins.registry import default_registry
 from inlaid.schedules.generic import GenericRule
 from zoo.net import Net
@@ -45,7 +45,7 @@ def test_items_of_other_code_differ(tmp_path, monkeypatch, capsys):
     assert recorded.main([*arguments, "-o", record]) == 0
     assert recorded.main([*arguments, "--check", record]) == 0
     assert "\n0 of " in capsys.readouterr().out
-    monkeypatch.setattr(context, "shared_rules", lambda capabilities: (GenericRule(),))
+    monkeypatch.setattr(loop_lowering, "shared_rules", lambda capabilities: (GenericRule(),))
     assert recorded.main([*arguments, "--check", record]) == 1
     assert f"differs: {TARGETS[0]}\tmodel.onnx\tregion0" in capsys.readouterr().out
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar, cast
 
 from inlaid import ops
 from inlaid.driver.build import package_alone
+from inlaid.driver.candidates import candidate_of
 from inlaid.driver.compile import compile_module, cut
-from inlaid.driver.context import DriverContext, candidate_of
+from inlaid.driver.context import DriverContext
 from inlaid.driver.region import borders_of
 from inlaid.driver.standalone import check_whole
 from inlaid.graph import ir

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from inlaid.driver.build import ALONE, build_regions
-from inlaid.driver.context import candidate_of
+from inlaid.driver.candidates import candidate_of
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.lowering.kernels.kernel import LoopCompute

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
-from inlaid.driver.context import DriverContext, candidate_of
+from inlaid.driver.candidates import candidate_of
+from inlaid.driver.context import DriverContext
 from inlaid.driver.donation import check_donated
 from inlaid.driver.extents import check_extents
 from inlaid.driver.fallback import with_fallback

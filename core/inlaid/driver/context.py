@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-from inlaid.driver.composition import choose_convolution, shared_rules, shared_transforms
-from inlaid.graph.ir import Call, Function, Module, in_order, introduced_sizes, post_order
+from inlaid.driver.candidates import candidate_of
+from inlaid.driver.loop_lowering import LoopLowering, kernel_context
+from inlaid.driver.region_steps import region_steps
+from inlaid.graph.ir import Call, Module
 from inlaid.graph.operator import Operator
-from inlaid.graph.scope_conditions import conditions_of
-from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
-from inlaid.lowering.kernels.finish import LoopPass, finish, without_prefetches
-from inlaid.lowering.region import RegionSource, lower_region, schedules_of
-from inlaid.lowering.rewrites.pipeline import rewrites
-from inlaid.lowering.selection.updates import Exchange
-from inlaid.lowering.steps import Step, StepProgram, steps_of
+from inlaid.lowering.steps import Step, StepProgram
 from inlaid.partitioning.annotate import Candidate
-from inlaid.partitioning.borders import stored_function, stored_type
-from inlaid.partitioning.compose import dissolve
-from inlaid.partitioning.outline import region_operators
-from inlaid.partitioning.rules import check_rule
-from inlaid.passes.manager import Instrument, PassManager, UnitPass
-from inlaid.plugins import Accept, Form, Phase, Region, Reject, Scratch, Target
+from inlaid.passes.manager import Instrument
+from inlaid.plugins import Accept, Form, Region, Scratch, Target
 from inlaid.plugins.registry import PluginRegistry
-from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
-from inlaid.tensor.scheduling.by_hand import ByHandRule
-from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule
-from inlaid.tensor.scheduling.trace import Scheduled, replay_kernel
-from inlaid_runtime.arith import Constraint
+from inlaid.tensor.scheduling.rule import KernelContext
+from inlaid.tensor.scheduling.trace import Scheduled
 from inlaid_runtime.cache import Store, caches
-from inlaid_runtime.errors import CompileError, Unsupported
-from inlaid_runtime.records import dataclass, field, replace
+from inlaid_runtime.errors import CompileError
+from inlaid_runtime.records import dataclass, field
 
 Programs = dict[str, dict[Any, LoopProgram]]
 """Kernels of each target, by the source from which each was made: unscheduled and finished programs."""
-
-
-def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
-    """Return a target with its operator rules. Raises `PluginError` for invalid rules."""
-    capabilities = registry.capabilities(target)
-    dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
-    rules = registry.op_rules(target, check_rule)
-    return Candidate(target, rules, dtypes, capabilities.dynamic_dims, plugin, capabilities.quantisation)
-
-
-def _conditions_on_computed_sizes(original: Function, rewritten: Function) -> tuple[Constraint, ...]:
-    """Return the conditions that a region which computes sizes states: its constraints, the preconditions of the original
-    operators, which a rewrite may have removed, and those of the operators that kernels are made from."""
-    if not any(map(introduced_sizes, post_order(rewritten.body))):
-        return ()
-    of_operators = conditions_of((*region_operators(original), *region_operators(rewritten)))
-    return tuple({item.condition: item for item in reversed((*original.constraints, *of_operators))}.values())[::-1]
-
-
-def _inside(region: Region) -> Region:
-    """Return the loop's body if the region is a loop, otherwise the region."""
-    loop = loop_of(region.function)
-    return region if loop is None else Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
 
 
 @dataclass(frozen=True)
@@ -86,77 +52,29 @@ class DriverContext:
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """Lower the region to the input of a loop-level code generator."""
-        loop = loop_of(region.function)
-        if loop is None:
-            return self.lower(region)
-        return lower_loop(region.symbol, region.function, loop, self._lower(_inside(region), carries(loop)))
+        return self._loops.unit(region)
 
     def lower(self, region: Region) -> RegionProgram:
         """Lower the region to loop programs: fuse, schedule each kernel by the target's rules or else by shared rules, then run the
         target's loop passes. Raises `ScheduleError` if buffers exceed the target's memory scopes."""
-        return self._lower(region, lambda result, param: True)
-
-    def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
-        source = self._source(region)
-        source = replace(source, conditions=_conditions_on_computed_sizes(region.function, source.function))
-        rules, shared, context = self._rules()
-        programs = self.programs.setdefault(str(self.target), {})
-        early: tuple[LoopPass, ...] = self.registry.passes(self.target, Phase.BEFORE_PEELING)
-        if context.capabilities.vector_bits and not context.capabilities.prefetch:
-            early = (UnitPass("drop_prefetches", without_prefetches), *early)
-        report = partial(self.progress, "lower")
-        finished = partial(finish, own=early, instruments=self.kernel_instruments, able=context.capabilities)
-        own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
-        begin = None if own.passes else self.begin
-        source = replace(source, exchange=exchange)
-        program = lower_region(source, rules, context, report, programs, finished, self.watch, begin, shared)
-        program = replace(program, kernels=tuple(map(own.run, program.kernels)))
-        for kernel in program.kernels:
-            check_scopes(kernel, context.capabilities.scopes)
-        return program
+        return self._loops.lower(region)
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
         """Return the schedules chosen for the kernels of a region, or of its body if it is a loop."""
-        rules, shared, context = self._rules()
-        return schedules_of(self._source(_inside(region)), rules, context, shared)
+        return self._loops.schedules(region)
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
         """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
-        rules, _, context = self._rules()
-        return replay_kernel(kernel, trace, rules, shared_transforms(context.capabilities), context)
+        return self._loops.replay(kernel, trace)
 
     def rewrite(self, region: Region) -> None:
         """Run the rewrites of a region, or of its body if it is a loop, observed by the instruments."""
-        self._source(_inside(region))
-
-    def _rules(self) -> tuple[tuple[ScheduleRule, ...], tuple[ScheduleRule, ...], KernelContext]:
-        """Return all schedule rules, those among them that targets share, and the kernel context for them."""
-        context = self.kernels
-        shared = shared_rules(context.capabilities)
-        return (ByHandRule(), *self.registry.schedules(self.target), *shared), shared, context
+        self._loops.rewrite(region)
 
     @property
     def kernels(self) -> KernelContext:
         """The context of schedule rules and cost models for the target."""
-        capabilities = self.registry.capabilities(self.target)
-        return KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-
-    def _source(self, region: Region) -> RegionSource:
-        """Return a region after its rewrites, with its layouts."""
-        context = self.kernels
-        store = None if region.borders is None else partial(stored_function, borders=region.borders)
-        steps = rewrites(context, dissolve, store, choose_convolution, self.fusion, self._takes)
-        passes = PassManager(steps, self.instruments)
-        module = passes.run(Module({region.symbol: region.function}))
-        return RegionSource(region.symbol, module[region.symbol], supports=self._takes)
-
-    @cached_property
-    def _candidate(self) -> Candidate:
-        return candidate_of(self.target, self.registry)
-
-    def _takes(self, call: Call) -> bool:
-        """Test whether the target accepts an operator for all sizes."""
-        return isinstance(self._candidate.judge(call), Accept)
+        return kernel_context(self.target, self.registry)
 
     def steps(
         self, region: Region, form: Form | None = None, scratch: Callable[[Step], Sequence[Scratch]] | None = None
@@ -164,15 +82,7 @@ class DriverContext:
         """Convert the region to steps over numbered buffers; values between steps are stored by `form`, and `scratch` states the
         temporary buffers of each step. Raises `Unsupported` for an operator that the target does not accept and for scratch that
         exceeds a memory scope, `PluginError` for a form that does not fit a type and for invalid scratch."""
-        for expr in in_order(region.function.body):
-            if isinstance(expr, Call) and isinstance(expr.callee, Operator):
-                verdict = self._candidate.judge(expr)
-                if isinstance(verdict, Reject):
-                    raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
-        outside = region.function if region.borders is None else stored_function(region.function, region.borders)
-        inside = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
-        scopes = self.registry.capabilities(self.target).scopes
-        return steps_of(region.symbol, region.function, self._candidate.rules, outside, inside, scratch, scopes)
+        return region_steps(region, self._candidate, self.registry.capabilities(self.target).scopes, form, scratch)
 
     def operator(self, name: str) -> Operator:
         """Look up a canonical operator by name. Raises `CompileError` for an unknown name."""
@@ -184,3 +94,27 @@ class DriverContext:
     def report(self, step: str, done: int, total: int) -> None:
         """Forward the progress of a step."""
         self.progress(step, done, total)
+
+    @cached_property
+    def _candidate(self) -> Candidate:
+        return candidate_of(self.target, self.registry)
+
+    @cached_property
+    def _loops(self) -> LoopLowering:
+        return LoopLowering(
+            self.target,
+            self.registry,
+            self.kernels,
+            self._supports,
+            self.progress,
+            self.fusion,
+            self.programs.setdefault(str(self.target), {}),
+            self.instruments,
+            self.kernel_instruments,
+            self.watch,
+            self.begin,
+        )
+
+    def _supports(self, call: Call) -> bool:
+        """Test whether the target accepts an operator for all sizes."""
+        return isinstance(self._candidate.judge(call), Accept)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from inlaid.driver.context import candidate_of
+from inlaid.driver.candidates import candidate_of
 from inlaid.driver.prepare import FALLBACK, prepare
 from inlaid.graph import ir
 from inlaid.graph.transform import transform

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.driver import context
+from inlaid.driver import loop_lowering
 from inlaid.driver.compile import build_package
 from inlaid.graph import ir as graph
 from inlaid_runtime import Executable
@@ -196,8 +196,8 @@ def test_recurrent_layers(layer, gates, functions, direction, threads):
 
 def test_equal_kernels_of_several_regions_are_made_once(monkeypatch):
     lowered, compiled = [], []
-    finish, compile_text = context.finish, compilers.compile_text
-    monkeypatch.setattr(context, "finish", lambda program, **given: lowered.append(program) or finish(program, **given))
+    finish, compile_text = loop_lowering.finish, compilers.compile_text
+    monkeypatch.setattr(loop_lowering, "finish", lambda program, **given: lowered.append(program) or finish(program, **given))
     monkeypatch.setattr(compilers, "compile_text", lambda text, *rest: compiled.append(text) or compile_text(text, *rest))
 
     def made(layers):

@@ -10,7 +10,7 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.driver import context
+from inlaid.driver import loop_lowering
 from inlaid.driver.generic import generic_kernels, warn_of_bytes, warn_of_generic
 from inlaid.graph.ir import Span
 from inlaid.lowering.kernels.kernel import KernelSource, build
@@ -92,7 +92,7 @@ def test_only_kernels_without_a_schedule_are_told_of(monkeypatch):
         warnings.simplefilter("error", ScheduleWarning)
         inlaid.compile(module, [TARGET], cache=False)
     assert inlaid.estimate(module, [TARGET]).regions[0].generic == ()
-    monkeypatch.setattr(context, "shared_rules", lambda capabilities: (GenericRule(),))
+    monkeypatch.setattr(loop_lowering, "shared_rules", lambda capabilities: (GenericRule(),))
     with pytest.warns(ScheduleWarning, match=r"matmul at product \(100%\); fix sizes that do not vary \(dims={\"rows\": ...}"):
         inlaid.compile(module, [TARGET], cache=False)
     report = inlaid.estimate(module, [TARGET])

@@ -15,7 +15,7 @@ from tests.made_plugin import both_halves, installed_halves
 from inlaid import ops
 from inlaid.driver import build_package, compile_module
 from inlaid.driver.build import package_alone
-from inlaid.driver.context import candidate_of
+from inlaid.driver.candidates import candidate_of
 from inlaid.graph import ir
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import Isolation, Settings

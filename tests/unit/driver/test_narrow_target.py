@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid.conformance.corpus import CORPUS
 from inlaid.conformance.graphs import grown
-from inlaid.driver import context
+from inlaid.driver import loop_lowering
 from inlaid.driver.compile import build_package, compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -145,7 +145,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_rewrites_that_do_not_ask_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target refuses what each rewrite makes where it does not ask for claims."""
-    module = context if name == "choose_convolution" else rewrites
+    module = loop_lowering if name == "choose_convolution" else rewrites
     rewrite = getattr(module, name)
     monkeypatch.setattr(module, name, lambda function, *target, supports=None, **options: rewrite(function, *target[:1], **options))
     refused = []
