@@ -94,7 +94,7 @@ def test_processors_between_levels(
     package: Package, features: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the runtime's word alone: nothing of it is executed."""
-    from inlaid_runtime.execution.executable import fitting
+    from inlaid_runtime.execution.loading import fitting
     from inlaid_x86_runtime.options import X86Options
     from inlaid_x86_runtime.runtime import X86Runtime
 
