@@ -219,3 +219,11 @@ def reinterpret(p: FunctionPrinter, a: Value, target: DType) -> Value:
         raise Unsupported("expected a bitcast between numbers, found bool", remedy="cast to uint8 first")
     to = scalar_type(target)
     return a if to == a.scalar else p.op(f"bitcast {a} to {vector_type(to, a.lanes)}", to, a.lanes)
+
+
+def select(p: FunctionPrinter, flag: Value, a: Value, b: Value) -> Value:
+    """Print the choice between two values by a flag; all are widened to the same lanes."""
+    lanes = max(flag.lanes, a.lanes, b.lanes)
+    if lanes:
+        a, b = p.widen(a, lanes), p.widen(b, lanes)
+    return p.op(f"select {flag}, {a}, {b}", a.scalar, lanes)

@@ -26,7 +26,7 @@ class Place:
         self._printer = printer
         self._buffer = region.buffer
         self._register = register
-        self._flat = printer._flat(region.buffer, tuple(first for first, _ in region.ranges))
+        self._flat = printer.positions.flat(region.buffer, tuple(first for first, _ in region.ranges))
         self._region = region
 
     def load(self, scalar: str, lanes: int = 0) -> Value:
@@ -37,27 +37,27 @@ class Place:
         known: Value | None = p.recall(key)
         if known is not None:
             return known
-        printer._inside(self._buffer, self._flat, _count(scalar, lanes, self._buffer))
-        address = printer._address(self._buffer, self._flat)
+        printer.memory.inside(self._buffer, self._flat, _count(scalar, lanes, self._buffer))
+        address = printer.memory.address(self._buffer, self._flat)
         value = p.op(f"load {kind}, ptr {address}, align {self._buffer.dtype.bytes}", scalar, lanes)
         return p.remember(key, value, lasting=printer.index.lasts(self._flat[0]))
 
     def store(self, value: Value) -> None:
         """Store a value to the start of the region."""
-        self._printer._inside(self._buffer, self._flat, _count(value.scalar, value.lanes, self._buffer))
+        self._printer.memory.inside(self._buffer, self._flat, _count(value.scalar, value.lanes, self._buffer))
         self._printer.p.emit(f"store {value}, ptr {self._begin()}, align {self._buffer.dtype.bytes}")
         self.changed()
 
     def address(self) -> str:
         """Print the bounds check of the whole region and return its start address."""
         if self._printer.guard is not None:
-            last = self._printer._flat(self._buffer, tuple(first + extent - 1 for first, extent in self._region.ranges))
+            last = self._printer.positions.flat(self._buffer, tuple(first + extent - 1 for first, extent in self._region.ranges))
             for flat in (self._flat, last):
-                self._printer._inside(self._buffer, flat)
+                self._printer.memory.inside(self._buffer, flat)
         return self._begin()
 
     def _begin(self) -> str:
-        return self._printer._address(self._buffer, self._flat)
+        return self._printer.memory.address(self._buffer, self._flat)
 
     def pitch(self, axis: int) -> int:
         """Return the stride in bytes of a buffer axis, given as a negative number."""

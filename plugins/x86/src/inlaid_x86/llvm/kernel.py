@@ -19,10 +19,11 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_x86.llvm.access import AccessGuard
-from inlaid_x86.llvm.expressions import CUT_BYTES, ExpressionPrinter
+from inlaid_x86.llvm.expressions import ExpressionPrinter
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, Place, RegisterFile
+from inlaid_x86.llvm.memory import CUT_BYTES
 from inlaid_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
@@ -169,7 +170,7 @@ class KernelPrinter(ExpressionPrinter):
                     self._statement(item)
             case ir.Store(buffer=buffer, indices=indices, value=value):
                 self.p.open_statement()
-                self._store(buffer, self._flat(buffer, indices), self._expr(value))
+                self._store(buffer, self.positions.flat(buffer, indices), self._expr(value))
                 self.p.close_statement()
                 self.versions[buffer] = self.versions.get(buffer, 0) + 1
             case ir.For():
@@ -315,8 +316,8 @@ class KernelPrinter(ExpressionPrinter):
         self.lane, self.lanes = loop.var, lanes
         self.p.open_statement()
         with self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
-            self._find_squares(loop.body)
-            self._find_combs(loop.body)
+            self.strided.find_squares(loop.body)
+            self.strided.find_combs(loop.body)
             self._statement(loop.body)
         self.p.close_statement()
         self.lane, self.lanes = None, 0
@@ -485,6 +486,6 @@ class KernelPrinter(ExpressionPrinter):
         p.label(done)
 
     def _prefetch(self, region: ir.Region) -> None:
-        address = self._address(region.buffer, self._flat(region.buffer, tuple(first for first, _ in region.ranges)))
+        address = self.memory.address(region.buffer, self.positions.flat(region.buffer, tuple(first for first, _ in region.ranges)))
         self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         self.p.emit(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")

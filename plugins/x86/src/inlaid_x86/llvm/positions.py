@@ -1,0 +1,89 @@
+"""Row-major positions of elements, and how they depend on the lane of a vectorised loop."""
+
+from __future__ import annotations
+
+from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_x86.llvm.indices import Split
+from inlaid_x86.llvm.state import PrinterState
+
+Flat = tuple[arith.Expr, int]
+"""Row-major position of an element: non-constant terms and a constant, which are added."""
+
+
+class Positions:
+    """Positions of elements in the buffers of a kernel, memoized."""
+
+    def __init__(self, state: PrinterState) -> None:
+        self._state = state
+        self._pitches: dict[ir.Buffer, tuple[int, ...]] = {}
+        self._positions: dict[tuple[ir.Buffer, int], tuple[*Split, tuple[arith.Expr, ...]]] = {}
+
+    def flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Flat:
+        """Return the row-major position of an element, at the current iteration of unrolled loops."""
+        state = self._state
+        key = (buffer, id(indices))
+        found = self._positions.get(key)
+        if found is None:
+            found = *self._position(buffer, indices), indices  # the memo holds the indices, so that their id stays theirs
+            self._positions[key] = found
+        rest, constant, steps, _ = found
+        for number, step in steps:
+            constant += number[0] * step
+        if buffer in state.private:
+            assert state.lane is not None
+            return arith.add(arith.mul(rest, state.lanes), state.lane), constant * state.lanes
+        return rest, constant
+
+    def by_lane(self, flat: Flat) -> tuple[Flat, arith.Dim | None]:
+        """Return (base, stride) if an index is base + stride * lane and neither depends on the lane, else (index, None)."""
+        state = self._state
+        rest, constant = flat
+        if state.lane is None or rest is arith.ZERO:
+            return flat, 0
+        key = ("by lane", rest, state.lane, state.lanes)
+        found: tuple[Flat, arith.Dim | None] | None = state.p.recall(key)
+        if found is None:
+            found = state.p.remember(key, self._stride(rest), lasting=state.index.lasts(rest))
+        (base, more), stride = found
+        return (base, more + constant), stride
+
+    def _strides(self, buffer: ir.Buffer) -> tuple[int, ...]:
+        """Return the elements from one index of each axis to the next; 0 if symbolic."""
+        found = self._pitches.get(buffer)
+        if found is None:
+            below = (arith.product(buffer.shape[axis:]) for axis in range(1, len(buffer.shape) + 1))
+            found = self._pitches[buffer] = tuple(step if isinstance(step, int) else 0 for step in below)
+        return found
+
+    def _position(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Split:
+        """Split the row-major position of an element. Elements whose indices differ by constants share the terms."""
+        place: arith.Expr = arith.ZERO
+        steps: list[tuple[list[int], int]] = []
+        constant = 0
+        for index, extent, stride in zip(indices, buffer.shape, self._strides(buffer), strict=True):
+            rest, more, own = self._state.index.split(index)
+            place = arith.add(arith.mul(place, extent), rest if stride else index)
+            constant += more * stride
+            steps += [(number, step * stride) for number, step in own]
+        return place, constant, tuple(steps)
+
+    def _stride(self, index: arith.Expr) -> tuple[Flat, arith.Dim | None]:
+        state = self._state
+        if not self._varies(index):
+            return (index, 0), 0
+        assert state.lane is not None
+        found = state.index.analyzer.affine(index, state.lane)
+        if found is None or self._varies(found[0]) or self._varies(found[1]):
+            return (index, 0), None
+        return state.index.split(found[1])[:2], arith.unwrap(found[0])
+
+    def _varies(self, expr: arith.Expr) -> bool:
+        """Test whether an index depends on the lane, directly or through a let-bound variable."""
+        state = self._state
+        values = state.index.values
+        if any(variable == state.lane or (variable in values and values[variable].lanes) for variable in arith.free_vars(expr)):
+            return True
+        payloads = [node.payload for node in arith.walk(expr) if isinstance(node, arith.Opaque)] if state.private else []
+        below = ir.walk_exprs(*(payload for payload in payloads if isinstance(payload, ir.Expr)))
+        return any(isinstance(node, ir.Load) and node.buffer in state.private for node in below)

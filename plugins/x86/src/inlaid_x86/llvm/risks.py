@@ -1,0 +1,49 @@
+"""Loads and bounds checks in expressions, which may be evaluated only if they are chosen."""
+
+from __future__ import annotations
+
+from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_x86.llvm.positions import Positions
+from inlaid_x86.llvm.state import PrinterState
+
+MOST_RISKS = 16
+"""Maximum number of loads and checked indices that are memoized per expression."""
+
+
+class Risks:
+    """The loads and bounds checks in the expressions of a kernel, memoized."""
+
+    def __init__(self, state: PrinterState, positions: Positions) -> None:
+        self._state = state
+        self._positions = positions
+        self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
+
+    def of(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
+        """Return the loads and bounds checks in an expression; None if there are more than `MOST_RISKS`."""
+        stack = [expr]
+        while stack:
+            node = stack[-1]
+            below = ir.operands(node)
+            waiting = [arg for arg in below if arg not in self._guarded]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            if isinstance(node, ir.Load) or (isinstance(node, ir.Index) and arith.reads_data(node.index)):
+                self._guarded[node] = (node,)
+                continue
+            found: dict[ir.Expr, None] | None = {}
+            for arg in below:
+                own = self._guarded[arg]
+                found = None if own is None or found is None else {**found, **dict.fromkeys(own)}
+            self._guarded[node] = None if found is None or len(found) > MOST_RISKS else tuple(found)
+        return self._guarded[expr]
+
+    def is_inside(self, risk: ir.Expr) -> bool:
+        """Test whether an expression is a load that is always inside its buffer."""
+        if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
+            return False
+        size = arith.product(risk.buffer.shape)
+        low, high = self._state.index.analyzer.bounds(arith.add(*self._positions.flat(risk.buffer, risk.indices)))
+        return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size

@@ -1,0 +1,119 @@
+"""Strided accesses of a vectorised loop as contiguous ones: columns of squares, every second element, interleaved stores."""
+
+from __future__ import annotations
+
+from inlaid.tensor import ir
+from inlaid_runtime import arith
+from inlaid_x86.llvm.memory import MemoryPrinter
+from inlaid_x86.llvm.positions import Flat, Positions
+from inlaid_x86.llvm.state import PrinterState
+from inlaid_x86.llvm.values import Value
+
+
+class StridedAccesses:
+    """Finds strided accesses that together are contiguous, and prints these."""
+
+    def __init__(self, state: PrinterState, positions: Positions, memory: MemoryPrinter) -> None:
+        self._state = state
+        self._positions = positions
+        self._memory = memory
+        self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
+        self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
+        self._transposed: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
+
+    def find_squares(self, body: ir.Stmt) -> None:
+        """Find gathers that `column` can replace by loads of rows, in a vectorised loop that consists of stores."""
+        state = self._state
+        self._squares, self._transposed = {}, {}
+        stores = body.stmts if isinstance(body, ir.Seq) else ()
+        if len(stores) < state.lanes or state.lanes & (state.lanes - 1):
+            return
+        written = {item.buffer for item in stores if isinstance(item, ir.Store)}
+        for item in stores:
+            if not isinstance(item, ir.Store):
+                self._squares = {}
+                return
+            if isinstance(item.value, ir.Load) and item.value.buffer not in written:
+                (rest, constant), stride = self._positions.by_lane(self._positions.flat(item.value.buffer, item.value.indices))
+                if stride is not None and stride not in (0, 1):
+                    self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
+
+    def find_combs(self, body: ir.Stmt) -> None:
+        """Find strided stores that `interleaved` can merge, in a vectorised loop that consists of stores."""
+        self._combs = {}
+        stores = body.stmts if isinstance(body, ir.Seq) else ()
+        if not stores or not all(isinstance(item, ir.Store) for item in stores):
+            return
+        for item in stores:
+            assert isinstance(item, ir.Store)
+            (rest, constant), stride = self._positions.by_lane(self._positions.flat(item.buffer, item.indices))
+            if isinstance(stride, int) and stride in (2, 4, 8):
+                self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
+        read = {
+            node.buffer
+            for item in stores
+            if isinstance(item, ir.Store)
+            for node in ir.walk_exprs(item.value)
+            if isinstance(node, ir.Load)
+        }
+        self._combs = {
+            key: places
+            for key, places in self._combs.items()
+            if len(places) == key[2] == max(places) - min(places) + 1 and key[0] not in read
+        }
+
+    def column(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim) -> Value | None:
+        """Print a gather as a column of a square matrix. If n gathers of n lanes read adjacent elements, the n x n square is loaded
+        by rows and transposed once. Returns None if there are fewer such gathers."""
+        state = self._state
+        rest, constant = base
+        places = self._squares.get((buffer, rest, stride))
+        if state.mask is not None or places is None:
+            return None
+        first = min(places)
+        first += (constant - first) // state.lanes * state.lanes
+        if any(place not in places for place in range(first, first + state.lanes)):
+            return None
+        key = (buffer, rest, stride, first)
+        if key not in self._transposed:
+            starts = (state.index.split(arith.add(rest, arith.mul(stride, row)))[:2] for row in range(state.lanes))
+            rows = [self._memory.load_vector(buffer, (start, more + first)) for start, more in starts]
+            self._transposed[key] = state.p.transpose(rows)
+        return self._transposed[key][constant - first]
+
+    def every(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim) -> Value | None:
+        """Print a load of stride 2, 3 or 4 as contiguous loads and shuffles. They read nothing past the last element of the load.
+        Returns None for other strides."""
+        state = self._state
+        if state.mask is not None or not isinstance(stride, int) or stride not in (2, 3, 4):
+            return None
+        lanes, ends = state.lanes, (state.lanes - 1) * stride + 1
+        found = self._memory.load_vector(buffer, base)
+        # For each lane of the result, its source lane in two vectors; lanes that are in neither come with a later vector.
+        taken = [lane * stride for lane in range(lanes)]
+        for part in range(1, stride):
+            start = min(lanes * part, ends - lanes)
+            run = self._memory.load_vector(buffer, (base[0], base[1] + start))
+            ahead = [min(lanes + place - start, 2 * lanes - 1) for place in range(0, ends, stride)]
+            taken = [
+                a if place >= lanes * part else own for a, own, place in zip(ahead, taken, range(0, ends, stride), strict=True)
+            ]
+            found = state.p.shuffle(found, run, taken)
+            taken = list(range(lanes))
+        return found
+
+    def interleaved(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim, value: Value) -> bool:
+        """Defer a strided store until the stores to the elements between are known, then print all as one contiguous store. Returns
+        False, and prints nothing, if no stores fill all gaps."""
+        rest, constant = base
+        places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
+        if places is None:
+            return False
+        places[constant] = value
+        parts = [part for _, part in sorted(places.items()) if part is not None]
+        if len(parts) == stride:
+            whole, first = self._state.p.interleave(parts), (rest, min(places))
+            self._memory.inside(buffer, first, whole.lanes)
+            address = self._memory.address(buffer, first)
+            self._state.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
+        return True
