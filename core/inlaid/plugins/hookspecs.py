@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from inlaid_runtime.plugins.hookspecs import hookspec
 
 if TYPE_CHECKING:
+    from inlaid.graph.ir import Module
+    from inlaid.passes.manager import Pass
     from inlaid.plugins.contract import Codegen, Conformance, Exporter, OpRule, Phase
     from inlaid.plugins.frontend import Frontend
     from inlaid.plugins.target_spec import TargetSpec
     from inlaid.schedules.rule import ScheduleRule
+    from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_runtime.plugins.target import Target
 
@@ -44,7 +47,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 
 @hookspec
-def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
+def inlaid_passes(target: Target, phase: Phase) -> Sequence[Pass[Module] | Pass[LoopProgram]]:
     """Return passes for a target and phase: graph passes before and after partitioning, loop passes before and after peeling."""
     raise AssertionError
 
@@ -63,7 +66,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
 
 
 @hookspec
-def inlaid_codegen(target: Target) -> Codegen:
+def inlaid_codegen(target: Target) -> Codegen[Any]:
     """Create the code generator. Called only for the target's own plugin."""
     raise AssertionError
 
