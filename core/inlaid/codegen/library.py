@@ -21,15 +21,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
+from inlaid.tensor.region import RegionLoop, RegionProgram
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.records import dataclass
-
-if TYPE_CHECKING:
-    from inlaid.tensor.region import RegionLoop, RegionProgram
 
 WEIGHTS = "inlaid_weights"
 """Symbol of the block of all weights."""
@@ -104,7 +102,7 @@ class LibraryFunction:
         return (self.symbol, *(f"{self.prefix}_{name}" for name in ("run_on", "team", "worker") if self.threads))
 
 
-class LibraryCodegen(Codegen["RegionProgram | RegionLoop"]):
+class LibraryCodegen(Codegen[RegionProgram | RegionLoop]):
     """A code generator whose artifacts are images (`inlaid_runtime.artifact.image`), which can be linked into shared libraries."""
 
     @property

@@ -115,7 +115,7 @@ class TargetUnderTest:
         return None
 
     @cached_property
-    def codegen(self) -> Codegen[Any]:
+    def codegen(self) -> Codegen:
         """The target's code generator."""
         return self.registry.codegen(self.target)
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
@@ -379,7 +379,14 @@ class CompileContext(Protocol):
         """Report that `done` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
 
 
-Unit = TypeVar("Unit", contravariant=True)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers know it; Python has defaults of type variables from 3.13
+
+    Unit = TypeVar("Unit", contravariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Unit = TypeVar("Unit", contravariant=True)
 
 
 class Codegen(ABC, Generic[Unit]):

@@ -8,7 +8,7 @@ use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inlaid_runtime.plugins.hookspecs import hookspec
 
@@ -66,7 +66,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
 
 
 @hookspec
-def inlaid_codegen(target: Target) -> Codegen[Any]:
+def inlaid_codegen(target: Target) -> Codegen:
     """Create the code generator. Called only for the target's own plugin."""
     raise AssertionError
 

@@ -113,8 +113,8 @@ class PluginRegistry(Registry[TargetSpec]):
         return self.sources()
 
     def sources(self) -> str | None:
-        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`. It identifies the
-        compiler. None if a plugin does not consist of files."""
+        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`: it identifies
+        the compiler. None if a plugin does not consist of files."""
         from inlaid_runtime.cache import Hashes, caches, digest
 
         known = Hashes(caches().hashes)
@@ -160,11 +160,11 @@ class PluginRegistry(Registry[TargetSpec]):
 
     # --- hooks of the plugin that owns the target -------------------------------------------------------------------------
 
-    def codegen(self, target: Target) -> Codegen[Any]:
+    def codegen(self, target: Target) -> Codegen:
         """Create the target's code generator. Raises `TargetError` if a module needed to compile is not installed, and
         `PluginError` if the plugin provides no code generator. `Unsupported` from the plugin passes through."""
         self.spec(target.kind).check_compiles()
-        return cast("Codegen[Any]", self.ask_owner("inlaid_codegen", plugins.Codegen, "inlaid.plugins", target=target))
+        return cast("Codegen", self.ask_owner("inlaid_codegen", plugins.Codegen, "inlaid.plugins", target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """Create the target's runtime module for device number `device`. Raises `TargetError` if no run module is installed, and
