@@ -3,8 +3,8 @@
     python tools/dist.py [--output dist]
     python tools/dist.py --install [--output dist]
 
-Files depend on the sources alone: their times are that of the last commit, or SOURCE_DATE_EPOCH, and two runs give equal bytes. twine
-checks the metadata. `--install` installs from the folder instead of from an index, in fresh environments, what README.md and the
+Files depend on the sources alone: their times are that of the last commit, or SOURCE_DATE_EPOCH, and two runs give equal bytes.
+twine checks the metadata. `--install` installs from the folder instead of from an index, in fresh environments, what README.md and the
 pages of the parts say: with a target, the runtime alone, the core with x86, and each part alone; each environment then runs a
 program. What Inlaid depends on comes from the index that pip uses.
 """
@@ -28,12 +28,13 @@ import inlaid
 x = inlaid.var("x", (2, 2))
 print(inlaid.compile(inlaid.function([x], inlaid.ops.relu(x)), targets=["{target}"]).regions[0].target)
 """
+LIST = "from inlaid.plugins.registry import default_registry; print(default_registry().spec('{kind}').kind)"
 USES = {
     "inlaid-runtime": "import inlaid_runtime; print(inlaid_runtime.load)",
     "inlaid-core inlaid-x86": COMPILE.format(target="x86"),
     "inlaid": "import inlaid; print(inlaid.quantize, inlaid.onnx_backend)",
     "inlaid[x86]": COMPILE.format(target="x86"),
-    "inlaid[x86,tflite,bench]": "import inlaid_bench.command, inlaid_tflite.importer",
+    "inlaid[x86,tflite,bench,conformance]": "import inlaid_bench.command, inlaid_conformance.command, inlaid_tflite.importer",
 }
 """What is installed, and the program that runs then. Targets follow, see `uses`."""
 
@@ -69,7 +70,7 @@ def uses() -> dict[str, str]:
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         for name in project.get("entry-points", {}).get("inlaid.runtimes", {}):
             if folder.parent.name == "plugins":
-                targets[project["name"]] = f"from inlaid.plugins.registry import default_registry as r; print(r().spec({name!r}).kind)"
+                targets[project["name"]] = LIST.format(kind=name)
     return {**USES, **targets}
 
 

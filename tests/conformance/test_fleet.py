@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.made_plugin import REFERENCE, both_halves
 
-from inlaid.conformance import suite
-from inlaid.conformance.case import Case, Outcome
-from inlaid.conformance.suite import CASES, run, run_in_processes
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.ops.fixed_point import ROUNDINGS
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_conformance import suite
+from inlaid_conformance.case import Case, Outcome
+from inlaid_conformance.suite import CASES, run, run_in_processes
+from inlaid_conformance.target_under_test import TargetUnderTest
 
 pytestmark = pytest.mark.slow
 

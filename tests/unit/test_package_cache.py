@@ -241,7 +241,7 @@ def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
 
 
 USED = ("inlaid", "inlaid_onnx", "inlaid_quantization", "inlaid_runtime", "inlaid_tflite", "inlaid_x86", "inlaid_x86_runtime")
-UNUSED = ("inlaid_bench", "inlaid_cli")
+UNUSED = ("inlaid_bench", "inlaid_cli", "inlaid_conformance")
 
 
 @pytest.mark.parametrize("name", [*USED, *UNUSED])

@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.conformance.corpus import CORPUS
-from inlaid.conformance.graphs import grown
 from inlaid.driver.compile import build_package, compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -21,6 +19,8 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering import rewrites
 from inlaid.schedules.dot import dot_product
 from inlaid.tensor.primitives import TensorIntrin
+from inlaid_conformance.corpus import CORPUS
+from inlaid_conformance.graphs import grown
 from inlaid_runtime.errors import PluginError
 from inlaid_runtime.types import TensorType
 
