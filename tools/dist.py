@@ -4,8 +4,8 @@
     python tools/dist.py --install [--output dist]
 
 Files depend on the sources alone: their times are that of the last commit, or SOURCE_DATE_EPOCH, and two runs give equal bytes.
-twine checks the metadata. `--install` installs from the folder instead of from an index, in fresh environments, what README.md and the
-pages of the parts say: with a target, the runtime alone, the core with x86, and each part alone; each environment then runs a
+twine checks the metadata. `--install` installs from the folder instead of from an index, in fresh environments, what README.md and
+the pages of the parts say: with a target, the runtime alone, the core with x86, and each part alone; each environment then runs a
 program. What Inlaid depends on comes from the index that pip uses.
 """
 

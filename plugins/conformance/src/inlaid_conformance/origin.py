@@ -8,7 +8,8 @@ import traceback
 from inlaid_runtime.errors import InlaidError, InternalError, PluginError
 from inlaid_runtime.plugins.blame import describe
 
-LIBRARIES = frozenset(("inlaid", "inlaid_conformance", "inlaid_runtime", "numpy", "ml_dtypes", "hypothesis", "pluggy")) | sys.stdlib_module_names
+INLAID = ("inlaid", "inlaid_conformance", "inlaid_runtime")
+LIBRARIES = frozenset((*INLAID, "numpy", "ml_dtypes", "hypothesis", "pluggy")) | sys.stdlib_module_names
 """Packages that Inlaid calls, besides those of plugins."""
 
 
