@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
+from inlaid.attributes import DISTRIBUTIONS
 from inlaid.collector import COLLECTIONS
 from inlaid.tensor import te
 from inlaid_runtime import arith
