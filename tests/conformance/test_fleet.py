@@ -94,7 +94,7 @@ CONSEQUENCES = {
     "pools_wrongly": ("runtime/keeps-to-its-buffers",),
     "repeats_a_bias": ("models/agrees[recurrent]",),
     "needs_its_compilation": ("package/runs-without-the-compiler",),
-    "forgets_to_free": ("runtime/closes",),
+    "forgets_to_free": ("runtime/closes", "runtime/survives-collections"),
     "misplaces_a_tile": ("operators/composite[conv]",),
     "sums_in_24_bits": ("operators/composite[conv]",),
     "sums_in_22_bits": ("operators/composite[conv]",),

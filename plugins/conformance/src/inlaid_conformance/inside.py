@@ -69,6 +69,22 @@ def resident(request: Request) -> Json:
     return resident_growth(_subject(request))
 
 
+def collections(request: Request) -> Json:
+    """Run samples while the garbage collector frees kernels and buffers inside calls. Returns a description of a fault, if any."""
+    from inlaid_conformance.levels.runtime import collected_inside
+
+    return collected_inside(_subject(request))
+
+
+def alternate(request: Request) -> Json:
+    """Make two queues of the target's device wait for each other in turn. Returns a description of a fault, if any."""
+    from inlaid_conformance.levels.devices import alternate
+
+    tested = _subject(request)
+    device = tested.registry.runtime(tested.target).device()
+    return None if device is None else alternate(device)
+
+
 def run_packages(request: Request) -> Json:
     """Run packages, each on inputs from an .npz file, and write the outputs to files. Only run modules are loaded. With `alone`,
     the compiler cannot be imported."""
@@ -201,6 +217,8 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
     "compile": compile_samples,
     "run": run_cases,
     "resident": resident,
+    "collections": collections,
+    "alternate": alternate,
     "packages": run_packages,
     "kernels": run_kernels,
     "libraries": run_libraries,

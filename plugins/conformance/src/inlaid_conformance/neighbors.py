@@ -13,6 +13,7 @@ import numpy as np
 
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform
 from inlaid_conformance.coverage import SHAPE_ATTRS
 from inlaid_conformance.values import Array
 from inlaid_runtime.errors import InlaidError
@@ -24,6 +25,10 @@ STEPS = (1, 2, -1)
 """Differences between an integer of an attribute and its neighbors."""
 MOVED = (2, 3, 5)
 """Factors that move from one size of an attribute to another one."""
+ROUNDING = "rounding"
+"""Attribute of requantizations, and of what else rounds."""
+GROUPS = "groups"
+"""Attribute that is a number of channels if each is a group."""
 ENTRIES = 4
 """Greatest number of integers of an attribute of which every subset is changed."""
 
@@ -62,6 +67,81 @@ def with_other_attributes(function: ir.Function, inputs: Sequence[Any], rounding
                     yield Neighbor(rebuilt, tuple(inputs), f"constant {other.data.item()}", frozenset((f"constant {id(expr)}",)))
 
 
+def with_other_roundings(function: ir.Function, inputs: Sequence[Any], roundings: Sequence[str]) -> Iterator[Neighbor]:
+    """Yield neighbors in which all operators with an attribute `rounding` have another one of some roundings."""
+    calls = [call for call in _calls(function) if any(item.name == ROUNDING for item in _fields(call))]
+    for rounding in roundings:
+        if any(getattr(call.attrs, ROUNDING) != rounding for call in calls):
+            attrs = {id(call): dataclasses.replace(call.attrs, **{ROUNDING: rounding}) for call in calls}
+            rebuilt = _rebuilt(function, {}, attrs)
+            if rebuilt is not None:
+                yield Neighbor(rebuilt, tuple(inputs), f"{ROUNDING}={rounding!r}", frozenset((ROUNDING,)))
+
+
+def with_broadcasts(function: ir.Function, inputs: Sequence[Any], shape: Sequence[int]) -> Iterator[Neighbor]:
+    """Yield neighbors whose inputs have a shape, but for axes of one input that have one element: every axis, one, all but one, or
+    those after the second; and for one that has only the last axes. Constants of the shape of the first input become inputs."""
+    leaves = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant))
+    constants = [expr for expr in leaves if inputs and expr.data.shape == np.shape(inputs[0])]
+    added = [ir.var(f"x{number}", expr.type) for number, expr in enumerate(constants, len(inputs))]
+    operands = {id(constant): param for constant, param in zip(constants, added, strict=True)}
+    body = transform(function.body, lambda old, new: operands.get(id(old), new))
+    function, inputs = ir.function((*function.params, *added), body), (*inputs, *(expr.data for expr in constants))
+    if len(inputs) < 2:
+        return
+    axes = frozenset(range(len(shape)))
+    sets = (axes, axes - {0, 1}, *(frozenset((axis,)) for axis in axes), *(axes - {axis} for axis in axes))
+    shorter = [tuple(shape[start:]) for start in range(1, len(shape) + 1)]
+    sparse = [tuple(1 if axis in some else dim for axis, dim in enumerate(shape)) for some in dict.fromkeys(sets) if some]
+    for number, operand in itertools.product(range(len(inputs)), (*sparse, *shorter)):
+        shapes = [operand if place == number else tuple(shape) for place in range(len(inputs))]
+        arrays = tuple(np.resize(array, dims) for array, dims in zip(inputs, shapes, strict=True))
+        pairs = zip(function.params, arrays, strict=True)
+        params = {id(param): ir.var(param.name, TensorType(array.shape, from_numpy(array.dtype))) for param, array in pairs}
+        rebuilt = _rebuilt(function, params, {})
+        if rebuilt is not None:
+            yield Neighbor(rebuilt, arrays, f"inputs of shapes {', '.join(map(str, shapes))}")
+
+
+def with_other_reshapes(function: ir.Function, inputs: Sequence[Any], channels: int) -> Iterator[Neighbor]:
+    """Yield neighbors of a function of one input and one reshape, which moves between images, matrices and others: with a number of
+    channels, of which hardware stores whole blocks, or fewer, and with several images, rows and columns."""
+    calls = [call for call in _calls(function) if call.callee.name == "reshape"]  # type: ignore[union-attr]
+    if len(calls) != 1 or len(inputs) != 1:
+        return
+    for images, count, rows, columns in itertools.product((1, 2), (channels, 6), (1, 2), (1, 3)):
+        pixels = rows * columns
+        shapes = (
+            *((images, count, rows, columns), (images, count, columns, rows), (images, rows, columns, count)),
+            *((images, count * pixels), (images * count, pixels), (images * pixels, count), (count, images * pixels)),
+            *((images, count, pixels), (images, pixels, count), (images * count * pixels,), (images, count * pixels, 1, 1)),
+        )
+        for source, target in itertools.permutations(dict.fromkeys(shapes), 2):
+            data = np.resize(inputs[0], source)
+            param = ir.var(function.params[0].name, TensorType(source, from_numpy(data.dtype)))
+            attrs = dataclasses.replace(calls[0].attrs, shape=target)
+            rebuilt = _rebuilt(function, {id(function.params[0]): param}, {id(calls[0]): attrs})
+            if rebuilt is not None:
+                yield Neighbor(rebuilt, (data,), f"a reshape from {source} to {target}")
+
+
+def with_large_attributes(function: ir.Function, inputs: Sequence[Any], values: Sequence[int]) -> Iterator[Iterator[Neighbor]]:
+    """Yield, for each attribute that has an integer per axis, such as a stride, and each of some values, neighbors in which the
+    integers have this value: all, all of the first half as of a pad before, or one."""
+    pairs = [(call, item) for call in _calls(function) for item in _fields(call)]
+    for call, item in pairs:
+        old = getattr(call.attrs, item.name)
+        if item.name not in SHAPE_ATTRS and isinstance(old, tuple) and old and all(isinstance(each, int) for each in old):
+            half = len(old) // 2
+            for value in values:
+                options = [
+                    (value,) * len(old),
+                    (value,) * half + old[half:],
+                    *(_put(old, place, value) for place in range(len(old))),
+                ]
+                yield itertools.chain.from_iterable(_changed(function, inputs, call, {item.name: option}) for option in options)
+
+
 def with_equal_operands(function: ir.Function, inputs: Sequence[Any]) -> Iterator[Neighbor]:
     """Yield neighbors in which an input is also in the place of another input, or of a constant, of the same type."""
     leaves = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) or expr in function.params]
@@ -85,7 +165,7 @@ def _fields(call: ir.Call) -> tuple[dataclasses.Field[Any], ...]:
 
 def _options(name: str, value: Any, roundings: Sequence[str]) -> Iterator[Any]:
     """Yield values that an attribute may have in place of another one."""
-    if name == "rounding":
+    if name == ROUNDING:
         yield from (other for other in roundings if other != value)
     elif isinstance(value, bool):
         yield not value
@@ -97,7 +177,10 @@ def _options(name: str, value: Any, roundings: Sequence[str]) -> Iterator[Any]:
 
 def _tuples(name: str, value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     others = [value[::-1]]
-    if name in SHAPE_ATTRS:
+    if sorted(value) == [*range(len(value))]:
+        for first, second in itertools.combinations(range(len(value)), 2):
+            others.append(_put(_put(value, first, value[second]), second, value[first]))
+    elif name in SHAPE_ATTRS:
         for (source, size), target in itertools.product(enumerate(value), range(len(value))):
             for factor in (factor for factor in MOVED if size and not size % factor and source != target):
                 moved = {source: size // factor, target: value[target] * factor}
@@ -156,6 +239,8 @@ def _extents(function: ir.Function) -> Iterator[tuple[_Axis, int]]:
                 if item.name in SHAPE_ATTRS and isinstance(value, tuple):
                     numbers = ((place, number) for place, number in enumerate(value) if isinstance(number, int))
                     yield from ((_Axis(id(expr), place, item.name), number) for place, number in numbers)
+                elif item.name == GROUPS and value > 1:
+                    yield _Axis(id(expr), 0, item.name), value
 
 
 def _resized(function: ir.Function, inputs: Sequence[Any], axes: Sequence[_Axis], size: int, sparse: bool) -> Neighbor | None:
@@ -181,11 +266,15 @@ def _resized(function: ir.Function, inputs: Sequence[Any], axes: Sequence[_Axis]
                 resize = _at_the_end if sparse and data.data.ndim > 1 else _drawn
                 replaced[id(expr)] = ir.constant(resize(data.data, axis.place, size))
             elif isinstance(expr, ir.Call):
-                value = [*getattr(attrs.get(id(expr), expr.attrs), axis.name)]
-                value[axis.place] = size
-                attrs[id(expr)] = dataclasses.replace(attrs.get(id(expr), expr.attrs), **{axis.name: tuple(value)})
+                current = attrs.get(id(expr), expr.attrs)
+                value = size if axis.name == GROUPS else _put(getattr(current, axis.name), axis.place, size)
+                attrs[id(expr)] = dataclasses.replace(current, **{axis.name: value})
     rebuilt = _rebuilt(function, replaced, attrs)
     return None if rebuilt is None else Neighbor(rebuilt, tuple(arrays), f"a size of {size}")
+
+
+def _put(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    return (*values[:place], value, *values[place + 1 :])
 
 
 def _drawn(values: Array, axis: int, size: int) -> Array:

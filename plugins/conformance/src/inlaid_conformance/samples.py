@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,20 +21,21 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
-from inlaid.plugins import OpRule, Region, Reject, Tolerance
+from inlaid.plugins import OpRule, Region, Reject, Tiles, Tolerance
 from inlaid_conformance.case import NotClaimed, Undefined
 from inlaid_conformance.corpus import Choices, Entry, Form, entry_of
+from inlaid_conformance.corpus.product import MOST_SCRATCH, several
 from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
-from inlaid_conformance.neighbors import Neighbor
+from inlaid_conformance.neighbors import Neighbor, with_other_roundings, with_other_sizes
 from inlaid_conformance.nets import NETS
-from inlaid_conformance.patterned import drawn
+from inlaid_conformance.patterned import Made, drawn
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import compare, hold, of_composite, of_model, of_operator
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.execution.executable import Executable
-from inlaid_runtime.types import from_numpy
+from inlaid_runtime.types import TensorType, Type, from_numpy
 
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),
@@ -45,6 +48,16 @@ RUNS = 6
 """Number of operators and composites that are run, besides those of further element types."""
 RUN_NETS = ("convolution", "quantised-convolution")
 """Models that are run besides operators and composites."""
+IMAGES = 2
+"""Images of a sample of several tiles."""
+MOST_CHANNELS = 37
+"""Greatest number of channels of a sample of several tiles."""
+MOST_PIXELS = 2304
+"""Greatest number of pixels, or of rows of a matrix, of a sample of several tiles."""
+FEWER = 13
+"""Number of rows and columns if the window of a layer, such as a mean, may not have more."""
+ATTEMPTS = 6
+"""Number of ways to give an axis another size that are tried until one is accepted."""
 Array = np.ndarray[Any, Any]
 
 
@@ -87,10 +100,10 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
     the target accepts; and, for each element type of the target that no example has, of the first operator that supports it."""
     seen: set[str] = set()
     composed = tested.once(composites.plain_examples) if operators is OPERATORS else ()
-    for rule, made, claim in composed:
-        allowed = functools.partial(of_composite, tested, rule.name, False)
-        yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed, rule)
-        seen |= _elements(made.inputs)
+    for example in composed:
+        sample = _sample_of_composite(tested, *example)
+        yield sample
+        seen |= _elements(sample.inputs)
     for name in operators:
         form = next(_claimed_forms(tested, name), None)
         if form is not None:
@@ -105,6 +118,24 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
             seen |= _elements(found[1].inputs)
 
 
+def varied(tested: TargetUnderTest) -> Iterator[Sample]:
+    """Yield an example of each variant of the composites, as far as one is found soon, and each in every other rounding that is
+    accepted: these may be units of hardware, or branches of its driver."""
+    roundings = tested.capabilities.quantisation.roundings
+    for example in tested.once(composites.examples_of_variants):
+        sample = _sample_of_composite(tested, *example)
+        yield sample
+        for neighbor in with_other_roundings(sample.function, sample.inputs, roundings):
+            changed = sample.changed(tested, neighbor)
+            if changed is not None:
+                yield changed
+
+
+def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, made: Made, claim: Claim) -> Sample:
+    allowed = functools.partial(of_composite, tested, rule.name, False)
+    return Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed, rule)
+
+
 def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
     claim = tested.claim(form.function)
     rule = claim.composite if isinstance(claim, Claim) else None
@@ -114,18 +145,72 @@ def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
 
 def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
     """Return the declared examples, and one example of each other rule with a pattern. Raises `NotClaimed` if none exist."""
-    found = []
+    found = [*declared(tested)]
+    rules = {sample.rule for sample in found}
+    found += [sample for sample in claimed(tested) if sample.rule is not None and sample.rule not in rules]
+    if not found:
+        raise NotClaimed("no rule has a pattern with an example")
+    return tuple(found)
+
+
+def declared(tested: TargetUnderTest) -> Iterator[Sample]:
+    """Yield the declared examples of rules with a pattern."""
     for function in tested.conformance.examples:
         made, claim = drawn(function, "plain"), tested.claim(function)
         if isinstance(claim, Claim) and claim.composite is not None:
             allowed = functools.partial(of_composite, tested, claim.composite.name, False)
-            sample = Sample(f"{made}", made.function, made.inputs, tested.composed(made.function), allowed, claim.composite)
-            found.append(sample)
-    declared = {sample.rule for sample in found}
-    found += [sample for sample in claimed(tested) if sample.rule is not None and sample.rule not in declared]
-    if not found:
-        raise NotClaimed("no rule has a pattern with an example")
-    return tuple(found)
+            yield Sample(f"{made}", made.function, made.inputs, tested.composed(made.function), allowed, claim.composite)
+
+
+def tiled(tested: TargetUnderTest) -> tuple[Sample, ...]:
+    """Return the samples with axes that are longer at once, as far as they are accepted: several images, channels of several tiles,
+    the last of them in part, and pixels beyond the scratch memory; and those with constants of several axes also with weights
+    beyond the scratch memory. Those that stay as they are do not count."""
+    tiles, larger = tested.capabilities.tiles, []
+    for sample in claimed(tested):
+        rank = len(_shape(sample.function.params[0].type)) if sample.function.params else 0
+        constants = (expr for expr in ir.post_order(sample.function.body) if isinstance(expr, ir.Constant))
+        larger.append((sample, grown(tested, sample, large_shape(rank, tiles))))
+        if tiles.scratch and rank > 1 and any(expr.data.ndim > 1 for expr in constants):
+            channels = math.isqrt(min(tiles.scratch, MOST_SCRATCH)) | 1
+            larger.append((sample, grown(tested, sample, (IMAGES, channels + 2, *(FEWER for _ in range(rank - 2))))))
+    return tuple(large for sample, large in larger if large is not sample)
+
+
+def grown(tested: TargetUnderTest, sample: Sample, shape: Sequence[int]) -> Sample:
+    """Give one axis of the data after another the size of a shape, and the first two axes of what follows, such as weights, the
+    number of channels. A size that shrinks the result, as that of a window would, or that is rejected leaves the axis as it is."""
+    rank, channels = len(shape), max(shape[:2][-1:], default=0)
+    for place in range(rank + 2):
+        sizes = (shape[place], min(shape[place], FEWER)) if place < rank else (channels,)
+        options = next(itertools.islice(with_other_sizes(sample.function, sample.inputs, sizes), place, None), None)
+        if options is None:
+            break
+        result = _shape(sample.function.body.type)
+        larger = (option for option in options if _covers(_shape(option.function.body.type), result))
+        accepted = (sample.changed(tested, option) for option in itertools.islice(larger, ATTEMPTS))
+        sample = next(filter(None, accepted), sample)
+    return sample
+
+
+def large_shape(rank: int, tiles: Tiles) -> tuple[int, ...]:
+    """Return the shape of data of several tiles: images, channels and pixels, rows and channels, or channels."""
+    channels = min(several(max(tiles.inputs, tiles.outputs)), MOST_CHANNELS)
+    pixels = min(max(several(tiles.rows), tiles.scratch // tiles.outputs), MOST_PIXELS)
+    if rank <= 2:
+        return (pixels | 1, channels)[2 - rank :]
+    side = math.ceil(pixels ** (1 / (rank - 2))) | 1
+    return (IMAGES, channels, *(side for _ in range(rank - 2)))
+
+
+def _covers(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Test whether a shape has the rank of another one, and no smaller axis."""
+    return len(shape) == len(other) and all(mine >= its for mine, its in zip(shape, other, strict=True))
+
+
+def _shape(type_: Type) -> tuple[int, ...]:
+    """Return the static dimensions of a tensor; none of other values."""
+    return tuple(dim for dim in type_.shape if isinstance(dim, int)) if isinstance(type_, TensorType) else ()
 
 
 def _elements(inputs: Iterable[Array]) -> set[str]:

@@ -35,6 +35,8 @@ NARROWEST = 13
 """Least number of columns of such an image."""
 CHANNEL = 1
 """Axis of channels of images, and of columns of matrices."""
+IMAGES = 2
+"""Number of images: weights that are loaded for the first one have to be there for the next one."""
 FILL = 5
 """Value of constant padding."""
 RESULT = 100
@@ -72,6 +74,8 @@ _WINDOWS = (
     _Window((3, 3), pads=(ROWS, 1, ROWS // 2, 2)),  # whole tiles of padding
     _Window((12, 12), image=(15, 14)),  # more taps than an int8 can count
     _Window((16, 17), image=(17, 18)),  # more taps than a uint8 can count
+    _Window((8, 8), (8, 8), image=(17, 26)),  # more than fields of 2 and 3 bits can say
+    _Window((2, 3), (17, 9), (17, 9), (17, 16, 1, 18), (19, 21)),  # more than fields of 4 bits can say
 )
 _SMALL = _WINDOWS[1]
 """The window of examples that vary something else."""
@@ -164,7 +168,7 @@ def _convolution(
     rows, columns = window.image
     columns = columns or max(min(target.tiles.scratch, MOST_SCRATCH) // (rows * bytes_of_channels), NARROWEST)
     data, weights = (_element(arg) for arg in call.args)
-    x = factors(rows, (1, groups * inner, rows, columns), data, 0, "plain")
+    x = factors(rows, (IMAGES, groups * inner, rows, columns), data, 0, "plain")
     w = factors(columns, (groups * outer, inner, *window.kernel), weights, 1, "plain")
     attrs = {"strides": window.strides, "dilations": window.dilations, "groups": groups}
     if not padded:

@@ -41,6 +41,10 @@ EXAMPLES_OF_EACH = 2
 """Number of accepted examples of each variant, element type and kind of weights: a plain one, and one that differs."""
 FEWER = 6
 """Replaces `ATTEMPTS` for further element types and kinds of weights once an example was found."""
+ROUNDS = 2
+"""Number of times that `FEWER` examples of each variant are drawn until one is accepted."""
+OF_ONE_SHAPE = (None, (3, 5), (2, 5, 4, 3))
+"""Shapes of operands of examples of each variant; None for any."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
 """Operators that round, but whose results are defined exactly."""
 REQUANTIZED = frozenset((multiply_fixed.name, requantize.name))
@@ -91,6 +95,30 @@ def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim],
             if example is not None and isinstance(claim, Claim):
                 examples.append((rule, example, claim))
                 break
+    return tuple(examples)
+
+
+def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+    """Return an accepted example of each variant of the composites, if one is found soon. Every other one is drawn like those that
+    were accepted, and some have operands of one shape."""
+    elements = [name for name in COMMON if name in tested.capabilities.dtypes] or list(tested.capabilities.dtypes[:1])
+    examples: list[tuple[OpRule, Made, Claim]] = []
+    for rule, pattern in tested.candidate.composites:
+        search, recipes, waiting = Search(tested, rule, pattern), dict[str, Recipe](), [*variants(pattern)]
+        for turn, element in itertools.product(range(ROUNDS), elements):
+            for variant in tuple(variant for variant in waiting if not variant.single):
+                for number in range(turn * FEWER, (turn + 1) * FEWER):
+                    shape = OF_ONE_SHAPE[number // 2 % len(OF_ONE_SHAPE)]
+                    draw = Draw(
+                        number, element, (*elements, *INSIDE), number % 4 < 2, recipes=recipes if number % 2 else {}, shape=shape
+                    )
+                    made = search.made(variant, draw)
+                    claim = tested.claim(made.function, rule) if made is not None and made.solid else None
+                    if made is not None and isinstance(claim, Claim):
+                        examples.append((rule, made, claim))
+                        recipes.update(made.recipes)
+                        waiting.remove(variant)
+                        break
     return tuple(examples)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, DeviceTensor
-from inlaid_conformance import samples
+from inlaid_conformance import fresh, samples
 from inlaid_conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid_conformance.samples import Array
 from inlaid_conformance.stored_form import StoredForm
@@ -27,6 +27,12 @@ SIZES = (1, 63, 4096, 1 << 16, (1 << 18) + 4)
 """Numbers of bytes that are copied to the device and back."""
 TURNS = 20
 """Number of repetitions of checks that depend on the order of queues."""
+ROOM = 1 << 20
+"""Bytes of a buffer whose memory is counted."""
+ALTERNATIONS = 2000
+"""Number of times that one of two queues waits for the other one."""
+PATIENCE = 60
+"""Seconds in which a process has to end that would not if queues blocked each other."""
 
 
 def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[TargetUnderTest], None]:
@@ -104,13 +110,14 @@ def _copies_rows(device: Device, queue: Any) -> None:
 
 
 def keeps_order(tested: TargetUnderTest, device: Device) -> None:
-    """Check that a queue executes in order, and waits for events of another queue."""
+    """Check that a queue executes in order, and waits for events of another queue, and for its own."""
     first, second = device.queue(), device.queue()
     shared = _Memory(device, first, 1 << 16)
     found = np.zeros(1 << 16, np.uint8)
     for turn in range(TURNS):
         for step in range(3):
             device.upload(np.full(1 << 16, 10 * turn + step & 0xFF, np.uint8), shared.tensor, first)
+        device.wait(first, device.event(first))
         device.wait(second, device.event(first))
         device.download(shared.tensor, found, second)
         done = device.event(second)
@@ -125,6 +132,64 @@ def keeps_order(tested: TargetUnderTest, device: Device) -> None:
         device.release(queue)
 
 
+def finishes_released_work(tested: TargetUnderTest, device: Device) -> None:
+    """Check that work on a released queue is done before what waits for its event, on another queue or in this thread."""
+    for turn in range(TURNS):
+        first, second = device.queue(), device.queue()
+        shared = _Memory(device, second, 1 << 16)
+        device.wait(first, device.event(second))
+        given = _bytes(1 << 16, turn)
+        device.upload(given, shared.tensor, first)
+        done = device.event(first)
+        if turn % 2:
+            device.wait(second, done)
+        device.release(first)
+        if not turn % 2:
+            device.synchronise(done)
+        if (shared.read() != given).any():
+            raise Failed("work that was enqueued before the release of its queue, and whose event is awaited, is not done")
+        device.free(shared.tensor.buffer)
+        device.release(second)
+
+
+def waits_in_turn(tested: TargetUnderTest) -> None:
+    """Check, in a process of its own, that queues that wait for each other's events in turn make progress."""
+    _in_process(tested, "alternate", "two queues that wait for each other's events in turn must make progress")
+
+
+def _in_process(tested: TargetUnderTest, command: str, promise: str) -> None:
+    """Run a command that may block in a process with a time limit. Raises `Failed` if it does not end, or answers with a fault."""
+    if not tested.capabilities.device_memory:
+        raise NotClaimed("the target's regions use host memory")
+    try:
+        fault = fresh.ask(command, tested.registry.all_modules(), limit=PATIENCE, target=tested.text)
+    except Failed as error:
+        raise Failed(f"{promise}: {error}") from None
+    if fault is not None:
+        raise Failed(f"{promise}: {fault}")
+
+
+def alternate(device: Device) -> str | None:
+    """Make two queues, each of which waits for an earlier event of the other one many times before any of them is awaited. Returns
+    a description of a fault."""
+    queues = device.queue(), device.queue()
+    shared = _Memory(device, queues[0], 256)
+    log = _Memory(device, queues[0], ALTERNATIONS)
+    done = device.event(queues[0])
+    for turn, queue in zip(range(ALTERNATIONS), itertools.cycle(reversed(queues))):
+        device.wait(queue, done)
+        device.upload(np.full(256, turn % 251, np.uint8), shared.tensor, queue)
+        device.copy(shared.part(turn % 256, (1,), np.dtype(np.uint8)), log.part(turn, (1,), np.dtype(np.uint8)), queue)
+        done = device.event(queue)
+    device.synchronise(done)
+    wrong = (log.read() != np.arange(ALTERNATIONS) % 251).any()
+    for memory in (shared, log):
+        device.free(memory.tensor.buffer)
+    for queue in queues:
+        device.release(queue)
+    return "a step sees memory of another step" if wrong else None
+
+
 def has_room(tested: TargetUnderTest, device: Device) -> None:
     """Check that freed memory is available again, and that an allocation beyond the memory raises `OutOfMemory`, after which the
     device still works."""
@@ -133,9 +198,15 @@ def has_room(tested: TargetUnderTest, device: Device) -> None:
     facts = device.memory()
     if not 0 <= facts.free <= facts.total:
         raise Failed(f"expected 0 <= free <= total bytes of memory, got {facts.free} of {facts.total}")
+    buffer = device.allocate(ROOM)
+    if device.memory().free > facts.free - ROOM:
+        raise Failed(f"memory().free must fall by {ROOM} bytes that are allocated, got {device.memory().free} after {facts.free}")
+    if before is not None and (runtime.live_bytes() or 0) < before + ROOM:
+        raise Failed(f"live_bytes() must grow by {ROOM} bytes that are allocated, got {runtime.live_bytes()} after {before}")
+    device.free(buffer)
     for _ in range(50):
-        device.free(device.allocate(1 << 20))
-    if device.memory().free < facts.free - (1 << 20):
+        device.free(device.allocate(ROOM))
+    if device.memory().free < facts.free - ROOM:
         raise Failed("freed memory is not available again")
     try:
         device.free(device.allocate(facts.total + (1 << 40)))
@@ -159,7 +230,7 @@ def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
     runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert own is not None
-    for sample in samples.claimed(tested):
+    for sample in (*samples.claimed(tested), *tested.once(samples.tiled)):
         artifact = samples.artifact_of(tested, sample)
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None:
@@ -256,6 +327,9 @@ class _Launch:
             whole = memory.read()
             if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
                 raise Failed(f"the kernel of {what} writes outside of {name}")
+        for memory, value in zip(self._inputs, self._stored.inputs, strict=True):
+            if memory.read()[GUARD : GUARD + value.nbytes].tobytes() != value.tobytes():
+                raise Failed(f"the kernel of {what} writes to an input")
         return [
             memory.read()[GUARD : GUARD + tensor.bytes].view(tensor.dtype).reshape(tensor.shape)
             for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
@@ -347,6 +421,8 @@ def keeps_results(tested: TargetUnderTest, device: Device) -> None:
 CASES = (
     Case("devices", "copies", on_device(copies)),
     Case("devices", "keeps-order", on_device(keeps_order)),
+    Case("devices", "finishes-released-work", on_device(finishes_released_work)),
+    Case("devices", "waits-in-turn", waits_in_turn),
     Case("devices", "has-room", on_device(has_room)),
     Case("devices", "keeps-to-its-tensors", on_device(keeps_to_its_tensors)),
     Case("devices", "keeps-launches-apart", on_device(keeps_launches_apart)),

@@ -7,6 +7,7 @@ Counters and caches of hardware and its compiler fail only for large sizes, or f
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -19,9 +20,17 @@ from inlaid.graph.transform import substitute
 from inlaid_conformance import samples
 from inlaid_conformance.case import Case, NotClaimed
 from inlaid_conformance.corpus import CORPUS, Choices
-from inlaid_conformance.neighbors import with_equal_operands, with_other_attributes, with_other_sizes
+from inlaid_conformance.neighbors import (
+    with_broadcasts,
+    with_equal_operands,
+    with_large_attributes,
+    with_other_attributes,
+    with_other_reshapes,
+    with_other_sizes,
+)
 from inlaid_conformance.samples import Sample
 from inlaid_conformance.target_under_test import TargetUnderTest
+from inlaid_runtime.types import TensorType
 
 LARGE = (300, 260, 130)
 """Sizes of an axis, of which the first that is accepted counts: beyond counters of 8 bits, with a sign or without."""
@@ -29,6 +38,14 @@ OTHERS = (0, 1, 2)
 """Further sizes of an axis, each of which counts."""
 MOST = 12
 """Greatest number of neighbors of an example with other attributes, or pairs of them, that are run."""
+ATTRIBUTES = (6, 9, 17)
+"""Values of attributes beyond fields of 2, 3 and 4 bits, with or without the one that stands for zero."""
+ROWS = 67
+"""Rows and columns of images for these."""
+LARGEST_BLOCK = 64
+"""Greatest number of channels of images that are reshaped."""
+IMAGES = 4
+"""Rank of images."""
 PAIRS = 4
 """Greatest number of pairs of layers of equal types."""
 
@@ -71,6 +88,65 @@ def grow(tested: TargetUnderTest) -> None:
     for sample in samples.claimed(tested):
         for grown in _resized(tested, sample, LARGE):
             grown.check(tested)
+
+
+def agree_if_tiled(tested: TargetUnderTest) -> None:
+    """Check that accepted examples agree with the reference if several axes at once need several tiles."""
+    larger = tested.once(samples.tiled)
+    if not larger:
+        raise NotClaimed("no example with other sizes is accepted")
+    for sample in larger:
+        sample.check(tested)
+
+
+def agree_with_large_attributes(tested: TargetUnderTest) -> None:
+    """Check that accepted examples agree with the reference if a stride, a dilation, a window or a pad exceeds fields of few bits,
+    on images of many rows and columns."""
+    tried = False
+    for sample in samples.claimed(tested):
+        shape = np.shape(sample.inputs[0]) if sample.inputs else ()
+        image = samples.grown(tested, sample, (*shape[:2], *(ROWS for _ in shape[2:])))
+        for options in with_large_attributes(image.function, image.inputs, ATTRIBUTES):
+            changed = next(filter(None, (image.changed(tested, option) for option in options)), None)
+            if changed is not None:
+                changed.check(tested)
+                tried = True
+    if not tried:
+        raise NotClaimed("the target supports no operator with such an attribute")
+
+
+def agree_if_broadcast(tested: TargetUnderTest) -> None:
+    """Check that accepted examples of several inputs agree with the reference if one of these is broadcast along several tiles."""
+    tried = False
+    for sample in samples.claimed(tested):
+        tensors = [param.type for param in sample.function.params if isinstance(param.type, TensorType)]
+        ranks = dict.fromkeys((tensors[0].rank, IMAGES)) if tensors and len(tensors) == len(sample.inputs) else ()
+        for shape in (samples.large_shape(rank, tested.capabilities.tiles) for rank in ranks if rank):
+            for neighbor in with_broadcasts(sample.function, sample.inputs, shape):
+                changed = sample.changed(tested, neighbor)
+                if changed is not None:
+                    changed.check(tested)
+                    tried = True
+    if not tried:
+        raise NotClaimed("the target supports no operator with an input that is broadcast")
+
+
+def agree_if_reshaped(tested: TargetUnderTest) -> None:
+    """Check that accepted reshapes agree with the reference, among images of several rows and columns too, whose elements may be
+    stored in another order than those of a matrix."""
+    tiles, tried, seen = tested.capabilities.tiles, Counter[object](), set[str]()
+    channels = min(2 * max(tiles.inputs, tiles.outputs), LARGEST_BLOCK)
+    for sample in (*samples.declared(tested), *samples.claimed(tested, ("reshape",))):
+        for neighbor in with_other_reshapes(sample.function, sample.inputs, channels):
+            key = structural_key(neighbor.function)
+            ranks = sample.rule, *(len(of.shape) for of in (neighbor.inputs[0], evaluate(neighbor.function, neighbor.inputs)))
+            changed = sample.changed(tested, neighbor) if key not in seen and tried[ranks] < MOST else None
+            seen.add(key)
+            if changed is not None:
+                tried[ranks] += 1
+                changed.check(tested)
+    if not tried:
+        raise NotClaimed("the target supports no reshape")
 
 
 def are_told_apart(tested: TargetUnderTest) -> None:
@@ -130,6 +206,10 @@ def _of_equal_operands() -> tuple[str, ...]:
 CASES = (
     Case("operators", "neighbors", agree),
     Case("operators", "large-sizes", grow),
+    Case("operators", "several-tiles", agree_if_tiled),
+    Case("operators", "large-attributes", agree_with_large_attributes),
+    Case("operators", "broadcasts", agree_if_broadcast),
+    Case("operators", "reshapes", agree_if_reshaped),
     Case("operators", "told-apart", are_told_apart),
     Case("operators", "equal-operands", read_one_value_twice),
 )

@@ -13,6 +13,7 @@ import numpy as np
 
 from inlaid.driver.build import ALONE
 from inlaid.driver.export import export_library
+from inlaid.graph.keys import structural_key
 from inlaid_conformance import fresh, samples
 from inlaid_conformance.case import Case, Failed, Skipped
 from inlaid_conformance.inside import plain
@@ -45,12 +46,12 @@ def runs_elsewhere(tested: TargetUnderTest) -> None:
 
 
 def runs_without_the_compiler(tested: TargetUnderTest) -> None:
-    """Check that running a package of any sample does not import the compiler, which may not be installed on the device. If the
-    reference converts inputs and results, the target's kernel runs alone."""
+    """Check that running a package of any sample, of any variant of a composite, and in any rounding does not import the compiler,
+    which may not be installed on the device. If the reference converts inputs and results, the target's kernel runs alone."""
     nets = [run for run in samples.runs(tested) if run.name in samples.RUN_NETS]
     alone = [run for run in nets if _is_alone(tested, run)]
     kernels = []
-    for sample in samples.claimed(tested):
+    for sample in {structural_key(each.function): each for each in (*samples.claimed(tested), *samples.varied(tested))}.values():
         run = samples.run_of(tested, sample)
         if _is_alone(tested, run):
             alone.append(run)

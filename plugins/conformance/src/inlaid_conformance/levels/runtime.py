@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import mmap
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from inlaid.graph.interp import evaluate
-from inlaid.plugins import Kernel, RuntimeModule
+from inlaid.plugins import Device, DeviceTensor, Kernel, RuntimeModule
 from inlaid_conformance import fresh, samples
 from inlaid_conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid_conformance.nets import NETS
@@ -34,6 +38,12 @@ GUARD = 4096
 POISON = 0xA5
 TURNS = 40
 """Number of runs of a model in each of two threads."""
+TURNS_OF_TILES = 10
+"""Number of runs of an example of several tiles in each of two threads."""
+TILED = 12
+"""Greatest number of such examples."""
+INTERVAL = 1e-5
+"""Seconds after which another thread of Python takes its turn."""
 LOADS = 100
 """Number of times that a process loads a model."""
 WARM_UP = 10
@@ -47,6 +57,14 @@ AGAIN = 3
 """Number of runs of an executable that have to give equal bits."""
 MISSING_DEVICE = 10_000
 """A device number that no machine has."""
+COLLECTED = 3
+"""Number of samples that run while the garbage collector frees kernels and buffers."""
+KERNELS, PIECES, BYTES = 40, 1600, 256
+"""Number of kernels and of buffers that it frees, and the size of a buffer."""
+UNTRIED = frozenset((*sys.stdlib_module_names, "inlaid", "numpy"))
+"""Packages inside whose calls nothing is freed."""
+SECONDS_OF_COLLECTIONS = 60
+"""Time limit of such a process, which does not end if a lock is taken twice."""
 GROWTH = 8 << 20
 """Allowed growth in bytes of a process that repeats the same loads and runs."""
 
@@ -173,7 +191,7 @@ LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
 def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
     """Check that a kernel writes all of its outputs, and nothing outside of outputs and workspace, for any initial contents."""
     tried = False
-    for sample in samples.claimed(tested):
+    for sample in (*samples.claimed(tested), *tested.once(samples.tiled)):
         artifact = samples.artifact_of(tested, sample)
         if artifact.signature.dims:
             continue
@@ -411,29 +429,46 @@ def _resident() -> int | None:
 
 
 def runs_in_two_threads(tested: TargetUnderTest) -> None:
-    """Check that two threads that run one executable on different inputs get the same results as one thread."""
-    for run in samples.runs(tested):
-        executable = run.load()
-        given = [dict(run.inputs), run.other_inputs]
-        wanted = [_bits(executable.run(inputs)) for inputs in given]
-        start = threading.Barrier(len(given))
-        wrong: list[str] = []
-        works = [partial(_run_often, executable, *pair, start, wrong) for pair in zip(given, wanted, strict=True)]
-        threads = [threading.Thread(target=work) for work in works]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if wrong:
-            raise Failed(f"{run.name} in two threads {wrong[0]}")
+    """Check that two threads that run one executable on different inputs get the same results as one thread. Runs of several tiles
+    overlap, since threads take turns often."""
+    small = [(run, TURNS) for run in samples.runs(tested)]
+    large = [(samples.run_of(tested, sample), TURNS_OF_TILES) for sample in tested.once(samples.tiled)[:TILED]]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(INTERVAL)
+    try:
+        for run, turns in (*small, *large):
+            _check_in_two_threads(run, turns)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _check_in_two_threads(run: Run, turns: int) -> None:
+    executable = run.load()
+    given = [dict(run.inputs), run.other_inputs]
+    wanted = [_bits(executable.run(inputs)) for inputs in given]
+    start = threading.Barrier(len(given))
+    wrong: list[str] = []
+    works = [partial(_run_often, executable, turns, *pair, start, wrong) for pair in zip(given, wanted, strict=True)]
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if wrong:
+        raise Failed(f"{run.name} in two threads {wrong[0]}")
 
 
 def _run_often(
-    executable: Executable, inputs: Mapping[str, Array], wanted: list[bytes], start: threading.Barrier, wrong: list[str]
+    executable: Executable,
+    turns: int,
+    inputs: Mapping[str, Array],
+    wanted: list[bytes],
+    start: threading.Barrier,
+    wrong: list[str],
 ) -> None:
     """Run repeatedly until a result is wrong, and record the problem in `wrong`."""
     start.wait()
-    for _ in range(TURNS):
+    for _ in range(turns):
         try:
             if _bits(executable.run(inputs)) != wanted:
                 wrong.append("gives other results than in one thread")
@@ -441,6 +476,100 @@ def _run_often(
             wrong.append(f"raises {type(error).__name__}: {error}")
         if wrong:
             return
+
+
+def survives_collections(tested: TargetUnderTest) -> None:
+    """Check, in a process of its own, that the garbage collector may free kernels, and buffers of a device, inside any call of the
+    run module: it runs finalizers at any allocation."""
+    samples.runs(tested)
+    try:
+        fault = fresh.ask("collections", tested.registry.all_modules(), limit=SECONDS_OF_COLLECTIONS, target=tested.text)
+    except Failed as error:
+        raise Failed(f"a kernel or buffer may be freed while its thread holds locks of the run module: {error}") from None
+    if fault is not None:
+        raise Failed(fault)
+
+
+def collected_inside(tested: TargetUnderTest) -> str | None:
+    """Load and run samples while the garbage collector frees kernels and buffers inside the calls. Returns a description of a
+    fault."""
+    runtime = tested.registry.runtime(tested.target)
+    runs = samples.runs(tested)[:COLLECTED]
+    artifacts = tested.once(samples.compiled).values()
+    executables = [run.load() for run in runs]
+    wanted = [_bits(executable.run(run.inputs)) for run, executable in zip(runs, executables, strict=True)]
+    gc.collect()
+    before = runtime.live_bytes()
+    device = runtime.device()
+    gc.freeze()  # to keep collections short
+    loads = itertools.islice(itertools.cycle(artifacts), KERNELS)
+    garbage = _Garbage([runtime.load(each, each.constants) for each in loads], device)
+    sys.setprofile(garbage)
+    try:
+        results = [_bits(executable.run(run.inputs)) for run, executable in zip(runs, executables, strict=True)]
+        for run, executable in zip(runs, executables, strict=True):
+            results.append(_bits(Executable(executable.package, registry=tested.registry).run(run.inputs)))
+        if device is not None:
+            _use(device)
+    finally:
+        sys.setprofile(None)
+    gc.unfreeze()
+    garbage.drop()
+    gc.collect()
+    if results != wanted * 2:
+        return "results differ if the garbage collector frees kernels and buffers inside calls"
+    if runtime.live_bytes() != before:
+        return f"live_bytes() must return to {before} after collections inside calls, got {runtime.live_bytes()}"
+    return None
+
+
+def _use(device: Device) -> None:
+    """Call the methods of a device that a run may not call itself."""
+    queue, other = device.queue(), device.queue()
+    first, second = (DeviceTensor(device.allocate(BYTES), 0, (BYTES,), np.dtype(np.uint8)) for _ in range(2))
+    device.upload(np.zeros(BYTES, np.uint8), first, queue)
+    device.wait(other, device.event(queue))
+    device.copy(first, second, other)
+    device.synchronise(device.event(other))
+    for tensor in (first, second):
+        device.free(tensor.buffer)
+    for each in (queue, other):
+        device.release(each)
+    device.memory()
+
+
+class _Garbage:
+    """A profiler that collects a kernel or a buffer, which is in a cycle of references, at each new place of calls in modules other
+    than those of the standard library, numpy and the compiler."""
+
+    def __init__(self, kernels: Sequence[object], device: Device | None) -> None:
+        self._waiting: list[object] = []
+        self._places: set[object] = set()
+        for number in range(PIECES):
+            turn, rest = divmod(number, PIECES // len(kernels))
+            cycle = _Cycle(None if rest else kernels[turn])
+            if device is not None:
+                weakref.finalize(cycle, device.free, device.allocate(BYTES))
+            self._waiting.append(cycle)
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        """Collect a piece."""
+        place = frame.f_code, frame.f_lineno, event
+        if place not in self._places and self._waiting and frame.f_globals.get("__name__", "").partition(".")[0] not in UNTRIED:
+            self._waiting.pop()
+            if gc.collect():  # not inside of another collection
+                self._places.add(place)
+
+    def drop(self) -> None:
+        """Drop the pieces that are left."""
+        self._waiting.clear()
+
+
+class _Cycle:
+    """An object that only the garbage collector frees, with what it holds."""
+
+    def __init__(self, content: object) -> None:
+        self.content, self.cycle = content, self
 
 
 CASES = (
@@ -456,6 +585,7 @@ CASES = (
     Case("runtime", "runs-at-other-sizes", runs_at_other_sizes),
     Case("runtime", "reports-faults", reports_faults),
     Case("runtime", "counts-its-memory", counts_its_memory),
+    Case("runtime", "survives-collections", survives_collections),
     Case("runtime", "closes", closes),
     Case("runtime", "ends-its-threads", ends_its_threads),
     Case("runtime", "keeps-no-memory", keeps_no_memory),
