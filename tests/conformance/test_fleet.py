@@ -103,7 +103,7 @@ CONSEQUENCES = {
     "rounds_ties_up": ("operators/composite[conv]",),
     "flips_a_coin": (
         *("runtime/gives-new-results", "runtime/runs-interleaved", "runtime/takes-any-array", "runtime/keeps-to-its-buffers"),
-        *("runtime/refuses-wrong-inputs", "runtime/runs-in-two-threads"),
+        *("runtime/refuses-wrong-inputs", "runtime/runs-in-two-threads", "runtime/survives-collections"),
     ),
 }
 """What may fail as well: the same check on other examples, a model that has them, or a check that needs the first to pass."""
