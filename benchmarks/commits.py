@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -55,10 +56,10 @@ inlaid.compile(inlaid.function([x], inlaid.ops.relu(x)), targets=["x86:threads=1
 
 def processor_time(command: Sequence[str], environment: Mapping[str, str]) -> float:
     """Run a command, and return the processor time of all its processes in seconds."""
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 class Side:
