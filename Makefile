@@ -28,10 +28,14 @@ AVX2_TITLE := Benchmarks with symbolic sizes, every engine as on a processor wit
 AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
 # Prints the kinds of all installed targets.
 TARGETS := from inlaid.plugins.registry import default_registry; print(*default_registry().kinds())
+# Virtual environment of `make test-newest`, and the tests that it runs: what depends on Python itself.
+NEWEST := build/newest
+NEWEST_TESTS := tests/unit/arith tests/unit/graph tests/unit/runtime tests/unit/types tests/plugin_api plugins/cli/tests/test_exit_codes.py plugins/onnx/tests/test_control.py
+MINOR := import sys; print(*sys.version_info[:2], sep=".")
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
+.PHONY: help demo dist dist-install test test-avx2 test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -68,6 +72,14 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
 
+test-newest: $(METADATA) ## run a fast part of the tests with the newest Python on the PATH, where it is newer than that of the other tests
+	@newest=$$(for name in python3.15 python3.14 python3.13 python3.12; do $$name -c 'import ensurepip, venv' 2>/dev/null && echo $$name && break; done); \
+	if [ -z "$$newest" ] || [ "$$($$newest -c '$(MINOR)')" = "$$($(BIN)/python -c '$(MINOR)')" ]; then \
+		echo "not run: the PATH has no newer Python than $$($(BIN)/python --version), with which the other tests run"; exit 0; fi; \
+	set -e; echo "with $$newest"; $$newest -m venv --clear $(NEWEST); \
+	$(NEWEST)/bin/python -m pip --quiet --disable-pip-version-check install hypothesis pytest pytest-xdist -e runtime -e core -e plugins/onnx -e plugins/quantization -e plugins/cli -e plugins/x86 -e .; \
+	$(NEWEST)/bin/python -m pytest $(WORKERS) $(NEWEST_TESTS)
+
 properties: $(DEVELOPING) ## run the unit tests with random examples of their properties, which `make test` draws alike each time
 	$(BIN)/python -m pytest $(WORKERS) --hypothesis-profile=random tests/unit
 
@@ -101,6 +113,12 @@ conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes 
 	@mkdir -p $(REPORTS)
 	@set -e; for target in $$($(BIN)/python -c '$(TARGETS)'); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
+
+dist: $(DEVELOPING) ## build a wheel and an archive of every distribution in dist/, and check their metadata
+	$(BIN)/python tools/dist.py
+
+dist-install: $(DEVELOPING) ## install from dist/ in fresh environments what users and vendors install, and use it
+	$(BIN)/python tools/dist.py --install
 
 conformance-cuda: $(DEVELOPING) ## run the conformance suite on CUDA kernels that the CPU emulates, about 20 minutes of processor time; no GPU
 	@mkdir -p $(REPORTS)

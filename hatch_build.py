@@ -1,4 +1,4 @@
-"""Defines the dependencies and the extras of `inlaid`: one extra per plugin folder, `conformance` and `cost`.
+"""Defines the dependencies and the extras of `inlaid`: one extra per plugin folder, and `cost`.
 
 In a checkout, dependencies and extras point to folders, so that pip installs from the checkout. In source distributions and in
 wheels for an index (see `build_backend.py`), they name versions. In an editable installation, only extras point to folders: pip
@@ -37,7 +37,6 @@ class CustomMetadataHook(MetadataHookInterface):
             # pip below 23.3 compares extras literally, so both spellings are declared. Newer tools read them as one extra.
             for extra in (folder.name, folder.name.replace("_", "-")):
                 extras[extra] = [requirement]
-        extras["conformance"] = ["hypothesis>=6.100", "pytest>=8"]
         extras["cost"] = ["scipy>=1.11"]
         metadata["optional-dependencies"] = extras
 

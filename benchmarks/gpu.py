@@ -40,9 +40,9 @@ from gpu_cases import Case, cases
 from gpu_engines import COMPILED, TORCH, TRITON, Clock, Engine, Settings
 from gpu_page import GROUPS, SUITE, Row
 from inlaid import ops
-from inlaid.conformance.case import LEVELS
 from inlaid.graph.ir import Expr
 from inlaid_bench.comparison import UNFUSED, Result
+from inlaid_conformance.case import LEVELS
 from inlaid_cuda.driver import DeviceFacts
 from inlaid_runtime.errors import InlaidError
 from machine import versions

@@ -51,7 +51,7 @@ def extras() -> dict[str, tuple[str, ...]]:
     """Map each extra, as pyproject.toml or a plugin folder spells it, to the distributions that it must bring."""
     tables = {file.parent.name: tomllib.loads(file.read_text("utf-8"))["project"] for file in ROOT.glob("plugins/*/pyproject.toml")}
     plugins = {name: (project["name"],) for name, project in sorted(tables.items())}
-    return {**plugins, "conformance": ("hypothesis", "pytest"), "cost": ("scipy",)}
+    return {**plugins, "cost": ("scipy",)}
 
 
 def lines(quick: bool = False) -> Iterator[Line]:

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "contract.md"
 HEADING = "## What a plugin may import"
-TOOLS = ("bench", "cli", "quantization")
+TOOLS = ("bench", "cli", "conformance", "quantization")
 """Plugins that are on top of the compiler, and import what they need of it."""
 PACKAGES = ("inlaid", "inlaid_runtime")
 

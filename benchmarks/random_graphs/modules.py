@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus import COMMON, CORPUS, Choices, Entry, Example, Unfit
-from inlaid.conformance.values import Array, Mix
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
 from inlaid.graph.attrs import attr_vars, sizes_in
@@ -31,6 +29,8 @@ from inlaid.graph.transform import map_functions
 from inlaid.graph.verify import verify
 from inlaid.ops.plan import fail_attrs
 from inlaid.passes.name_sizes import substitute_sizes
+from inlaid_conformance.corpus import COMMON, CORPUS, Choices, Entry, Example, Unfit
+from inlaid_conformance.values import Array, Mix
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.errors import InlaidError, TypeInferenceError

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.conformance.corpus import entry_of
 from inlaid.driver.deviation import ABSOLUTE, NARROW, RELATIVE
 from inlaid.driver.shadow import flat
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import map_functions, transform
+from inlaid_conformance.corpus import entry_of
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy
 

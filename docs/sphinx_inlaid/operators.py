@@ -12,9 +12,9 @@ from functools import cache
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus import Choices, Example, entry_of
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
+from inlaid_conformance.corpus import Choices, Example, entry_of
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import DTYPES, TensorType, from_numpy
 

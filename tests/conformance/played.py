@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.made_plugin import REFERENCE, both_halves
 
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, Conformance, OpRule, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.reference.runtime import ReferenceRuntime
+from inlaid_conformance.target_under_test import TargetUnderTest
 
 DTYPES = ("float32", "int8", "int32", "int64", "bool")
 

@@ -11,13 +11,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.conformance.accumulators import fitted_weights, greatest_bias
-from inlaid.conformance.case import Failed
-from inlaid.conformance.corpus import CORPUS
-from inlaid.conformance.levels import composites
-from inlaid.conformance.patterned import Draw, Made, Stuck, make
-from inlaid.conformance.suite import expects_what_there_is
-from inlaid.conformance.variants import variants
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -43,6 +36,13 @@ from inlaid.ops.composites import (
 from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Accept, Conformance, ExpectedFailure, OpRule, Region, Reject, Tolerance, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
+from inlaid_conformance.accumulators import fitted_weights, greatest_bias
+from inlaid_conformance.case import Failed
+from inlaid_conformance.corpus import CORPUS
+from inlaid_conformance.levels import composites
+from inlaid_conformance.patterned import Draw, Made, Stuck, make
+from inlaid_conformance.suite import expects_what_there_is
+from inlaid_conformance.variants import variants
 from inlaid_runtime.types import TensorType
 
 from .played import DTYPES, under_test

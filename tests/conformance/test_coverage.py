@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from inlaid import ops
-from inlaid.conformance.case import Failed, Outcome, Result
-from inlaid.conformance.corpus import entry_of
-from inlaid.conformance.coverage import FORM, Trial, search, selected
-from inlaid.conformance.levels import annotations, composites, operators
-from inlaid.conformance.report import as_markdown, report_of
-from inlaid.conformance.suite import cases, run_case
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import Accept, Conformance, OpRule, Reject, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
+from inlaid_conformance.case import Failed, Outcome, Result
+from inlaid_conformance.corpus import entry_of
+from inlaid_conformance.coverage import FORM, Trial, search, selected
+from inlaid_conformance.levels import annotations, composites, operators
+from inlaid_conformance.report import as_markdown, report_of
+from inlaid_conformance.suite import cases, run_case
+from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_runtime.types import TensorType
 
 from . import played

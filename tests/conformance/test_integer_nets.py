@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from inlaid.conformance.nets import NETS
 from inlaid.graph.interp import evaluate
 from inlaid.plugins.contract import ROUNDINGS
+from inlaid_conformance.nets import NETS
 
 
 @pytest.mark.parametrize("name", ["convolution", "perceptron"])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from inlaid.conformance import patterned
-from inlaid.conformance.case import Case, Outcome
-from inlaid.conformance.origin import fault_text, is_internal
-from inlaid.conformance.suite import cases, run_case
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import OpRule
+from inlaid_conformance import patterned
+from inlaid_conformance.case import Case, Outcome
+from inlaid_conformance.origin import fault_text, is_internal
+from inlaid_conformance.suite import cases, run_case
 from inlaid_runtime.errors import PluginError, Unsupported
 from inlaid_runtime.plugins.blame import blame
 
@@ -31,7 +31,7 @@ def in_module(name: str) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        ("inlaid.conformance.levels.lanes", "a fault of the suite, not of the plugin: KeyError: 'lane'; please report it"),
+        ("inlaid_conformance.levels.lanes", "a fault of the suite, not of the plugin: KeyError: 'lane'; please report it"),
         ("inlaid_acme.lanes", "KeyError: 'lane'"),
     ],
 )
@@ -85,7 +85,7 @@ def test_an_error_that_explains_itself_is_not_of_the_suite() -> None:
 
 
 def test_an_example_that_cannot_be_drawn_is_a_fault_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    namespace: dict[str, Any] = {"__name__": "inlaid.conformance.patterned"}
+    namespace: dict[str, Any] = {"__name__": "inlaid_conformance.patterned"}
     exec("def _bounded(operator, exprs, attrs):\n    raise OverflowError('220')", namespace)
     monkeypatch.setattr(patterned, "_bounded", namespace["_bounded"])
     found = reason_of_composite(OpRule(is_op("clip")(is_op("neg")(wildcard())), "lanes"))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RUN = (sys.executable, "-m", "pytest", "-p", "inlaid.conformance.pytest_plugin", "--pyargs", "inlaid.conformance", "-q")
+RUN = (sys.executable, "-m", "pytest", "-p", "inlaid_conformance.pytest_plugin", "--pyargs", "inlaid_conformance", "-q")
 """Without `-p`, pytest finds the options by Inlaid's entry point; it may be named all the same."""
 
 

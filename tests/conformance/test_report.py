@@ -12,14 +12,14 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from inlaid.conformance.case import LEVELS, Outcome, Result
-from inlaid.conformance.report import Report, as_json, as_markdown, as_svg, badge_text, write_report
 from inlaid.plugins import DeviceStatus, Tolerance
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid_cli.app import app
+from inlaid_conformance.case import LEVELS, Outcome, Result
+from inlaid_conformance.report import Report, as_json, as_markdown, as_svg, badge_text, write_report
 
-SCHEMA = json.loads(files("inlaid.conformance").joinpath("report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(files("inlaid_conformance").joinpath("report.schema.json").read_text(encoding="utf-8"))
 PASSED = Result("operators/agrees[exp-float32]", "operators", Outcome.PASSED)
 REFUSED = Result("operators/agrees[det-float32]", "operators", Outcome.SKIPPED, "has no rule for det", claimed=False)
 FAILED = Result("codegen/artifacts-are-whole", "codegen", Outcome.FAILED, "it has | no\nformat <here>")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.made_plugin import both_halves, installed_halves
 
-from inlaid.conformance.case import LEVELS, Outcome
-from inlaid.conformance.suite import cases, run
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins.registry import PluginRegistry
+from inlaid_conformance.case import LEVELS, Outcome
+from inlaid_conformance.suite import cases, run
+from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_runtime.errors import KernelFault
 
 pytestmark = pytest.mark.slow

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import inlaid
+from inlaid.attributes import DISTRIBUTIONS
 from inlaid.support.collector import COLLECTIONS
 from inlaid.tensor import te
 from inlaid_runtime import arith
@@ -286,6 +287,6 @@ def test_the_core_imports_no_vendor_library(path: Path) -> None:
 def test_everything_that_is_exported_exists() -> None:
     for name in inlaid.__all__:
         assert getattr(inlaid, name) is not None
-    assert dir(inlaid) == sorted(inlaid.__all__)
+    assert dir(inlaid) == sorted({*inlaid.__all__, *DISTRIBUTIONS})
     with pytest.raises(AttributeError, match="no attribute 'tune'"):
         _ = inlaid.tune  # type: ignore[attr-defined]

@@ -14,10 +14,10 @@ import onnx
 import pytest
 
 import inlaid
-from inlaid.conformance import case as conformance
-from inlaid.conformance.report import Report, as_json
 from inlaid.plugins.registry import default_registry
 from inlaid_bench.comparison import Missing, Result, Timing
+from inlaid_conformance import case as conformance
+from inlaid_conformance.report import Report, as_json
 from inlaid_runtime.plugins import DeviceStatus
 from onnx_node_suite import Outcome, summary
 from zoo import feeds, path_of

@@ -15,11 +15,11 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 
-from inlaid.conformance.corpus import CORPUS, Choices, Entry, Form, Unfit
-from inlaid.conformance.coverage import facts_of
 from inlaid.driver.compile import build_package
 from inlaid.graph import ir
 from inlaid.reference.codegen import FORMAT as REFERENCE
+from inlaid_conformance.corpus import CORPUS, Choices, Entry, Form, Unfit
+from inlaid_conformance.coverage import facts_of
 from inlaid_runtime.errors import InlaidError, PluginError, ScheduleWarning
 from inlaid_runtime.execution.launch_code import decode_launches
 

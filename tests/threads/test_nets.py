@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inlaid.conformance.nets import NETS
 from inlaid.driver.compile import compile_module
 from inlaid.graph.interp import evaluate
+from inlaid_conformance.nets import NETS
 
 from .grid_target import CLASSES, KIND, Grid
 

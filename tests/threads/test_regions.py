@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.conformance.corpus import CORPUS
-from inlaid.conformance.graphs import grown
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
+from inlaid_conformance.corpus import CORPUS
+from inlaid_conformance.graphs import grown
 from inlaid_runtime.errors import KernelFault
 
 from .grid_target import CLASSES, KIND, Grid

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import inlaid
 from inlaid import ops
-from inlaid.conformance.corpus import Choices, Example, entry_of
 from inlaid.graph.operator import Attrs, Operator
+from inlaid_conformance.corpus import Choices, Example, entry_of
 
 CORE = Path(inlaid.__file__).parent
-DEFINED = ("conformance", "frontends", "ops")
-"""Packages that name operators: those that define them, give examples of them, and import them from other formats."""
+DEFINED = ("frontends", "ops")
+"""Packages that name operators: those that define them, and import them from other formats."""
 OF_LOOP_PROGRAMS = ("codegen/c_expressions.py", "schedules/shape.py", "tensor/math/__init__.py")
 """Files whose collections are of operations of loop programs, which share some names with operators."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -237,6 +238,23 @@ def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
     registry = PluginRegistry.discover([Entry()])  # type: ignore[list-item]
     assert registry.fingerprint is None and default_registry().fingerprint is not None
     assert recipe(folder / "model.onnx", [], {}, registry, caches()) is None
+
+
+USED = ("inlaid", "inlaid_onnx", "inlaid_quantization", "inlaid_runtime", "inlaid_tflite", "inlaid_x86", "inlaid_x86_runtime")
+UNUSED = ("inlaid_bench", "inlaid_cli", "inlaid_conformance")
+
+
+@pytest.mark.parametrize("name", [*USED, *UNUSED])
+def test_an_edit_counts_if_it_can_change_a_package(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of a cached package covers core, runtime, shared packages, targets, formats and quantization, but no other tool."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.origin is not None
+    edited, tree = Path(spec.origin).parent, Hashes.tree
+    registry = PluginRegistry.discover()
+    before = registry.sources()
+    assert before is not None and before == registry.sources()
+    monkeypatch.setattr(Hashes, "tree", lambda self, path: tree(self, path) + ("edited" if path == edited else ""))
+    assert (registry.sources() != before) == (name in USED)
 
 
 def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:

@@ -11,11 +11,6 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.conformance.case import Outcome
-from inlaid.conformance.levels import chains, composites
-from inlaid.conformance.patterned import facts
-from inlaid.conformance.suite import cases, run
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver import build_package, compile_module, cut
 from inlaid.driver.build import at_borders
 from inlaid.driver.context import DriverContext
@@ -29,6 +24,11 @@ from inlaid.partitioning.explain import explain
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Region
 from inlaid.settings import Isolation, Settings
+from inlaid_conformance.case import Outcome
+from inlaid_conformance.levels import chains, composites
+from inlaid_conformance.patterned import facts
+from inlaid_conformance.suite import cases, run
+from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_quantization.driver import quantize
 from inlaid_runtime.artifact.plan import Invoke
 from inlaid_runtime.errors import Unsupported

@@ -22,12 +22,14 @@ SAMPLE = 4
 
 @dataclass(frozen=True)
 class Mistake:
-    """`before`, which occurs once in a file of the example, becomes `after`; the case `case` fails."""
+    """`before`, which occurs once in a file of the example, becomes `after`; the case `case` fails. `edits` are further changes of
+    the same mistake: file, text before and text after."""
 
     file: str
     before: str
     after: str
     case: str
+    edits: tuple[tuple[str, str, str], ...] = ()
 
 
 MISTAKES = {
@@ -240,6 +242,124 @@ MISTAKES = {
         '"fill": vars(instruction).setdefault(f"{step.name} {layer.data} {layer.result}", geometry.fill),',
         "operators/told-apart",
     ),
+    "loads-weights-for-the-first-image": Mistake(
+        "simulator.py",
+        "tile.weights = load(weights[group], scratch, places[-1])",
+        "kept = load(weights[group], scratch, places[-1]) if image == 0 else kept[: group.stop - group.start]\n"
+        "                tile.weights = kept",
+        "operators/several-tiles",
+    ),
+    "drops-the-work-of-released-queues": Mistake(
+        "device.py",
+        "        with self.lock:\n            queue.run(queue.enqueued)",
+        "        queue.commands.clear()\n        queue.finished = queue.enqueued",
+        "devices/finishes-released-work",
+    ),
+    "locks-once": Mistake("device.py", "threading.RLock()", "threading.Lock()", "runtime/survives-collections"),
+    "waits-only-for-other-queues": Mistake(
+        "device.py",
+        "        other, number = event\n",
+        "        other, number = event\n"
+        "        if other is queue:\n"
+        '            raise ValueError("a queue cannot wait for itself")\n',
+        "devices/keeps-order",
+    ),
+    "counts-no-bytes": Mistake(
+        "runtime.py",
+        "        facts = self._device.memory()\n        return facts.total - facts.free",
+        "        return 0",
+        "devices/has-room",
+    ),
+    "reports-all-memory-as-free": Mistake(
+        "device.py", "MemoryFacts(CAPACITY, CAPACITY - self._used)", "MemoryFacts(CAPACITY, CAPACITY)", "devices/has-room"
+    ),
+    "clears-rows-after-use": Mistake(
+        "simulator.py",
+        "                buffer = 1 - buffer\n",
+        "                buffer = 1 - buffer\n        for operand in operands:\n            operand[image] = 0\n",
+        "devices/keeps-to-its-tensors",
+    ),
+    "counts-freed-bytes-at-once": Mistake(
+        "device.py",
+        "            size = self._memory.pop(buffer).size  # first: the garbage collector may free another buffer during the call\n"
+        "            self._used -= size\n",
+        "            self._used -= self._memory.pop(buffer).size\n",
+        "runtime/survives-collections",
+    ),
+    "waits-for-whole-queues": Mistake(
+        "device.py",
+        "lambda: other.run(number))",
+        "lambda: other.run(max(number, other.enqueued)))",
+        "devices/waits-in-turn",
+    ),
+    "flattens-images-of-whole-blocks": Mistake(
+        "rules.py",
+        "    if sorted(map(len, shapes)) != [2, 4] or any(shape[2:] not in ((), (1, 1)) for shape in shapes):\n"
+        '        return Reject(f"reshapes must be between N C 1 1 and N C, got {shapes[0]} to {shapes[1]}")\n',
+        "    if sorted(map(len, shapes)) == [2, 4] and all(shape[1] % LANES == 0 for shape in shapes):\n"
+        '        return judge_layer("flatten", 2, 4)(match)\n'
+        "    if sorted(map(len, shapes)) != [2, 4] or any(shape[2:] not in ((), (1, 1)) for shape in shapes):\n"
+        '        return Reject(f"reshapes must be between N C 1 1 and N C, got {shapes[0]} to {shapes[1]}")\n',
+        "operators/reshapes",
+    ),
+    "imports-the-compiler-for-one-rounding": Mistake(
+        "simulator.py",
+        "    away = (product < 0)",
+        '    if rounding == "once_away":\n        import inlaid.ops  # noqa: F401\n    away = (product < 0)',
+        "package/runs-without-the-compiler",
+    ),
+    "adds-one-pixel-to-all": Mistake(
+        "rules.py",
+        'if match["a"].type.shape != match["b"].type.shape:',
+        'if match["b"].type.shape not in ((shape := match["a"].type.shape), (*shape[:2], 1, 1)):',
+        "operators/broadcasts",
+    ),
+    "counts-strides-in-2-bits": Mistake(
+        "codegen.py",
+        '"strides": geometry.strides,',
+        '"strides": [(stride - 1 & 3) + 1 for stride in geometry.strides],',
+        "operators/large-attributes",
+    ),
+    "counts-dilations-in-3-bits": Mistake(
+        "codegen.py",
+        '"dilations": geometry.dilations,',
+        '"dilations": [(dilation - 1 & 7) + 1 for dilation in geometry.dilations],',
+        "operators/composite[conv]",
+    ),
+    "counts-strides-in-4-bits": Mistake(
+        "codegen.py",
+        '"strides": geometry.strides,',
+        '"strides": [stride & 15 for stride in geometry.strides],',
+        "operators/large-attributes",
+    ),
+    "counts-windows-in-3-bits": Mistake(
+        "codegen.py",
+        '"kernel": geometry.kernel,',
+        '"kernel": [(size - 1 & 7) + 1 for size in geometry.kernel],',
+        "operators/large-attributes",
+    ),
+    "counts-pads-in-4-bits": Mistake(
+        "codegen.py", '"before": geometry.before,', '"before": [pad & 15 for pad in geometry.before],', "operators/composite[conv]"
+    ),
+    "shares-scratch-between-threads": Mistake(
+        "simulator.py",
+        "    def run(self, arrays):\n        scratch = np.empty(SCRATCH, np.uint8)\n",
+        "        self._scratch = np.empty(SCRATCH, np.uint8)\n\n    def run(self, arrays):\n        scratch = self._scratch\n",
+        "runtime/runs-in-two-threads",
+        (
+            (
+                "device.py",
+                "        queue, number = event\n        with self.lock:\n            queue.run",
+                "        queue, number = event\n        queue.run",
+            ),
+        ),
+    ),
+    "counts-lanes-in-a-group": Mistake(
+        "simulator.py",
+        "np.arange(group.start * LANES, group.stop * LANES)",
+        "np.arange((group.stop - group.start) * LANES)",
+        "devices/keeps-to-its-tensors",
+    ),
 }
 """Mistakes by name."""
 
@@ -247,10 +367,11 @@ MISTAKES = {
 def _environment(folder: Path, mistake: Mistake) -> dict[str, str]:
     """Write the example with a mistake to a folder, as it would be installed there, and return an environment that finds it."""
     shutil.copytree(EXAMPLE, folder / "inlaid_acme", ignore=shutil.ignore_patterns("__pycache__"))
-    path = folder / "inlaid_acme" / mistake.file
-    source = path.read_text()
-    assert source.count(mistake.before) == 1, "the mistake must be planted in exactly one place"
-    path.write_text(source.replace(mistake.before, mistake.after))
+    for file, before, after in ((mistake.file, mistake.before, mistake.after), *mistake.edits):
+        path = folder / "inlaid_acme" / file
+        source = path.read_text()
+        assert source.count(before) == 1, "the mistake must be planted in exactly one place"
+        path.write_text(source.replace(before, after))
     facts = folder / "inlaid_acme-0.1.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: inlaid-acme\nVersion: 0.1\n")

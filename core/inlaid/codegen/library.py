@@ -25,6 +25,7 @@ from typing import Literal
 
 from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
+from inlaid.tensor.region import RegionLoop, RegionProgram
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.records import dataclass
 
@@ -101,7 +102,7 @@ class LibraryFunction:
         return (self.symbol, *(f"{self.prefix}_{name}" for name in ("run_on", "team", "worker") if self.threads))
 
 
-class LibraryCodegen(Codegen):
+class LibraryCodegen(Codegen[RegionProgram | RegionLoop]):
     """A code generator whose artifacts are images (`inlaid_runtime.artifact.image`), which can be linked into shared libraries."""
 
     @property

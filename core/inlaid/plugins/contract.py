@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
@@ -379,13 +379,23 @@ class CompileContext(Protocol):
         """Report that `done` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
 
 
-class Codegen(ABC):
-    """Compile side of a target, usable without the device."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers know it; Python has defaults of type variables from 3.13
+
+    Unit = TypeVar("Unit", contravariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Unit = TypeVar("Unit", contravariant=True)
+
+
+class Codegen(ABC, Generic[Unit]):
+    """Compile side of a target, usable without the device. `Unit` is what it compiles: a `Region`, or at loop level a
+    `RegionProgram`, or also a `RegionLoop` if the capabilities allow it."""
 
     @abstractmethod
-    def compile(self, unit: Any, context: CompileContext) -> Artifact:
-        """Compile `unit`: a `Region`, or at loop level a `RegionProgram`, or a `RegionLoop` if the capabilities allow it. Equal
-        units must give equal bytes. Raises `Unsupported` for a unit that cannot be compiled."""
+    def compile(self, unit: Unit, context: CompileContext) -> Artifact:
+        """Compile a unit. Equal units must give equal bytes. Raises `Unsupported` for a unit that cannot be compiled."""
 
     def compiling(self, context: CompileContext) -> AbstractContextManager[Callable[[LoopProgram], object]]:
         """Enter the context in which one region is lowered and `compile` runs. At loop level, its value is called with each kernel

@@ -8,14 +8,17 @@ use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inlaid_runtime.plugins.hookspecs import hookspec
 
 if TYPE_CHECKING:
+    from inlaid.graph.ir import Module
+    from inlaid.passes.manager import Pass
     from inlaid.plugins.contract import Codegen, Conformance, Exporter, OpRule, Phase
     from inlaid.plugins.frontend import Frontend
     from inlaid.plugins.target_spec import TargetSpec
+    from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid.tensor.scheduling.rule import ScheduleRule
     from inlaid_runtime.plugins.target import Target
@@ -44,7 +47,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 
 @hookspec
-def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
+def inlaid_passes(target: Target, phase: Phase) -> Sequence[Pass[Module] | Pass[LoopProgram]]:
     """Return passes for a target and phase: graph passes before and after partitioning, loop passes before and after peeling."""
     raise AssertionError
 

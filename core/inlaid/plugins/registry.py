@@ -113,7 +113,7 @@ class PluginRegistry(Registry[TargetSpec]):
         return self.sources()
 
     def sources(self) -> str | None:
-        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`. It identifies
+        """Hash of the current sources of Inlaid, of the plugins in use and of what provides attributes of `inlaid`: it identifies
         the compiler. None if a plugin does not consist of files."""
         from inlaid_runtime.cache import Hashes, caches, digest
 

@@ -23,7 +23,7 @@ def accepts(call: Call) -> Verdict:
     return Reject(f"{call.callee.name} is not one of Inlaid's operators, and a package can refer to no other by name")
 
 
-class ReferenceCodegen(Codegen):
+class ReferenceCodegen(Codegen["Region"]):
     """Prints regions. The text of a graph and its arrays are sufficient to evaluate it."""
 
     def compile(self, unit: Region, context: CompileContext) -> Artifact:

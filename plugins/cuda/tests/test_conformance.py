@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from inlaid.conformance.case import Outcome
-from inlaid.conformance.suite import chosen, run
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins.registry import default_registry
+from inlaid_conformance.case import Outcome
+from inlaid_conformance.suite import chosen, run
+from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_cuda.emulation.build import INSTALL, find_compiler
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason=f"needs a C++ compiler: {INSTALL}")

@@ -14,10 +14,10 @@ from tests.computed_relations import CASES, check_target
 from tests.threads.test_regions import ENTRIES
 
 import inlaid
-from inlaid.conformance.graphs import grown
-from inlaid.conformance.nets import NETS
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
+from inlaid_conformance.graphs import grown
+from inlaid_conformance.nets import NETS
 from inlaid_cuda import device as devices
 from inlaid_cuda.emulation.driver import HostDriver, Order
 from inlaid_runtime.errors import KernelFault

@@ -13,11 +13,11 @@ from tests.made_plugin import both_halves
 
 from inlaid import ops
 from inlaid.codegen.c_names import c_name
-from inlaid.conformance.nets import NETS, Net
 from inlaid.driver.compile import compile_module
 from inlaid.driver.export import export_folder
 from inlaid.graph.ir import Expr, Module, Span, Var, constant, function, tuple_, var
 from inlaid.plugins.registry import PluginRegistry, default_registry
+from inlaid_conformance.nets import NETS, Net
 from inlaid_runtime.errors import InputError, Unsupported
 from inlaid_runtime.execution.c_source import find_compiler
 from inlaid_runtime.execution.executable import Executable

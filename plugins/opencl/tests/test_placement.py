@@ -9,13 +9,13 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.conformance.corpus import CORPUS, Choices
 from inlaid.driver import build_package, cut
 from inlaid.driver.report import report_of
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from inlaid.tensor import te
+from inlaid_conformance.corpus import CORPUS, Choices
 from inlaid_opencl import capabilities as module
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.conformance.corpus import CORPUS, Choices, Entry, Example
 from inlaid.graph import ir
 from inlaid.graph.arguments import normalised
 from inlaid.graph.attrs import Attrs, attr_items, substitute_attrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.upper_half import multiply_high
 from inlaid.ops.winograd import winograd_conv
+from inlaid_conformance.corpus import CORPUS, Choices, Entry, Example
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import InlaidError

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.conformance.case import Failed
-from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.conformance.tolerance import compare, of_operator
 from inlaid.plugins.registry import default_registry
+from inlaid_conformance.case import Failed
+from inlaid_conformance.target_under_test import TargetUnderTest
+from inlaid_conformance.tolerance import compare, of_operator
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.errors import InlaidError, InputError, KernelFault, Unsupported
 

@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
-from inlaid.conformance.corpus import CORPUS
-from inlaid.conformance.graphs import grown
 from inlaid.driver import loop_lowering
 from inlaid.driver.compile import build_package, compile_module
 from inlaid.graph import ir
@@ -22,6 +20,8 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering.rewrites import pipeline as rewrites
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
+from inlaid_conformance.corpus import CORPUS
+from inlaid_conformance.graphs import grown
 from inlaid_runtime.errors import PluginError
 from inlaid_runtime.types import TensorType
 

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, mutually_broadcastable_shapes
 
-from inlaid.conformance import values
-from inlaid.conformance.values import Mix
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import function
 from inlaid.graph.operator import Operator
+from inlaid_conformance import values
+from inlaid_conformance.values import Mix
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import DType, dtype, from_numpy
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.conformance.corpus import CORPUS, Choices
 from inlaid.graph import ir
 from inlaid.graph.attrs import Attrs, attr_items, substitute_attrs
 from inlaid.graph.conditions import not_negative, recording
@@ -22,6 +21,7 @@ from inlaid.graph.traced import agree, trace
 from inlaid.ops.unfold import unfold
 from inlaid.ops.upper_half import multiply_high
 from inlaid.ops.winograd import winograd_conv
+from inlaid_conformance.corpus import CORPUS, Choices
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import InlaidError

@@ -44,7 +44,7 @@ class AcmeDevice(Device):
         self._memory = {}
         self._used = 0
         self._handles = itertools.count(1)
-        self.lock = threading.RLock()  # the garbage collector may free memory during an allocation
+        self.lock = threading.RLock()  # the garbage collector may free memory during a call
 
     def allocate(self, size):
         with self.lock:
@@ -57,7 +57,8 @@ class AcmeDevice(Device):
 
     def free(self, buffer):
         with self.lock:
-            self._used -= self._memory.pop(buffer).size
+            size = self._memory.pop(buffer).size  # first: the garbage collector may free another buffer during the call
+            self._used -= size
 
     def memory(self):
         return MemoryFacts(CAPACITY, CAPACITY - self._used)

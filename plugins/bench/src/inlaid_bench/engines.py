@@ -81,7 +81,9 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ChildProcessError(done.stderr)
-    executable = importlib.import_module("inlaid_runtime").load(package)
+    import inlaid_runtime
+
+    executable = inlaid_runtime.load(package)
     on = ", ".join(dict.fromkeys(region.target for region in executable.regions)) or "nothing left to run"
     return Prepared(
         lambda: executable.run(inputs),
@@ -93,14 +95,16 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
 
 def compile_package(job: Job, package: str) -> None:
     """Compile a model with Inlaid into a package, without the cache."""
-    compiler = importlib.import_module("inlaid")
-    executable = compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False, precision=job.precision)
+    import inlaid
+
+    executable = inlaid.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False, precision=job.precision)
     executable.save(package)
 
 
 def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
     """Load a model into ONNX Runtime's CPU provider."""
-    ort: Any = importlib.import_module("onnxruntime")
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = job.threads
     session = ort.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
@@ -110,7 +114,8 @@ def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
 
 def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
     """Compile a model with OpenVINO's CPU plugin, in float32 unless bfloat16 is requested."""
-    openvino: Any = importlib.import_module("openvino")
+    import openvino
+
     core = openvino.Core()
     hint = "bf16" if job.precision == "bf16" else "f32"
     asked = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": job.threads}
@@ -129,8 +134,9 @@ def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
 
 def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
     """Convert a model with onnx2torch and run it eagerly in PyTorch."""
-    torch: Any = importlib.import_module("torch")
-    convert = importlib.import_module("onnx2torch").convert
+    import torch
+    from onnx2torch import convert
+
     torch.set_num_threads(job.threads)
     module = convert(job.model).eval()
     arguments = [torch.from_numpy(array) for array in inputs.values()]
@@ -153,11 +159,12 @@ def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
 
 def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
     """Compile a model with TVM's Relax frontend and default pipeline, untuned."""
-    os.environ["TVM_NUM_THREADS"] = str(job.threads)
-    tvm: Any = importlib.import_module("tvm")
-    relax: Any = importlib.import_module("tvm.relax")
-    from_onnx = importlib.import_module("tvm.relax.frontend.onnx").from_onnx
-    onnx: Any = importlib.import_module("onnx")
+    os.environ["TVM_NUM_THREADS"] = str(job.threads)  # read when the library is loaded
+    import onnx
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
     target = tvm.target.Target.from_device("cpu")
     module = from_onnx(onnx.load(job.model), keep_params_in_input=False)
     machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
@@ -172,8 +179,9 @@ def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
 
 def prepare_iree(job: Job, inputs: Arrays) -> Prepared:
     """Compile a model with IREE for this CPU and load it into the local-task runtime."""
-    compiler: Any = importlib.import_module("iree.compiler.tools")
-    runtime: Any = importlib.import_module("iree.runtime")
+    from iree import runtime
+    from iree.compiler import tools as compiler
+
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "model.mlir"
         command = [sys.executable, "-m", "iree.compiler.tools.import_onnx", job.model, "-o", str(text)]

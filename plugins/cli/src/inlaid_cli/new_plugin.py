@@ -19,7 +19,7 @@ from inlaid_runtime.execution.output import write_text
 from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_BANNED = ("api", "conformance", "driver", "frontends", "onnx_backend", "partitioning", "reference", "settings")
+_BANNED = ("api", "driver", "frontends", "onnx_backend", "partitioning", "reference", "settings")
 """Modules of the compiler that plugins must not import."""
 _BANNED_OF_RUNTIME = ("inlaid_runtime.execution.executor", "inlaid_runtime.execution.layout")
 _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64", "bool"'}

@@ -15,7 +15,7 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.execution.launch_code import encode_launches
 
 
-class CudaCodegen(Codegen):
+class CudaCodegen(Codegen["RegionProgram"]):
     """Generates CUDA C++ and compiles it by NVRTC. Needs no driver or device."""
 
     def __init__(self, options: CudaOptions) -> None:

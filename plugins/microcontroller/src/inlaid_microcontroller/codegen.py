@@ -41,7 +41,7 @@ _USES = {
 """Uses of headers in the text of kernels."""
 
 
-class MicrocontrollerCodegen(Codegen):
+class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
     """Compiles a region to kernels in C99 and a memory plan."""
 
     def __init__(self, options: MicrocontrollerOptions) -> None:

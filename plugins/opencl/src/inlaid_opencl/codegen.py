@@ -14,7 +14,7 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.execution.launch_code import encode_launches
 
 
-class OpenCLCodegen(Codegen):
+class OpenCLCodegen(Codegen["RegionProgram"]):
     """Generates OpenCL C. Needs no device, since the driver compiles the source when a region is loaded."""
 
     def __init__(self, options: OpenCLOptions) -> None:

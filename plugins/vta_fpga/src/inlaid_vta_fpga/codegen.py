@@ -10,7 +10,7 @@ from inlaid_vta_fpga.compiler.region import lower_steps
 from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
 
 
-class VtaCodegen(Codegen):
+class VtaCodegen(Codegen["Region"]):
     """Lowers regions of quantised layers to instruction streams."""
 
     def __init__(self, options: VtaOptions) -> None:

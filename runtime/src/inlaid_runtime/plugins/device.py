@@ -60,7 +60,7 @@ class Device(ABC):
 
     @abstractmethod
     def release(self, queue: Opaque) -> None:
-        """Release a queue, even if work on it is not finished."""
+        """Release a queue, even if work on it is not finished. This work is done all the same, and completes its events."""
 
     @abstractmethod
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Opaque) -> None:

@@ -27,6 +27,7 @@ DISABLED = "INLAID_DISABLED_PLUGINS"
 """Environment variable with names of plugins not to load, separated by commas."""
 
 CORE = "inlaid-core"
+CHANGES = 'the table of names in section "Changed" of CHANGELOG.md'
 """Distribution of the core. Its plugins have precedence over others of the same name."""
 
 MARK = f"{PROJECT}_impl"
@@ -191,7 +192,8 @@ class Discovery:
                 if version is None
                 else f"was written for version {version!r} of the plugin contract"
             )
-            raise Rejected("version", f"{written}; this Inlaid has version {PLUGIN_API_VERSION}")
+            changes = f"; what changed until then: {CHANGES}" if isinstance(version, int) and version < PLUGIN_API_VERSION else ""
+            raise Rejected("version", f"{written}; this Inlaid has version {PLUGIN_API_VERSION}{changes}")
         for hook in self._hooks:
             function = getattr(plugin, hook, None)
             if function is not None and not hasattr(function, MARK):

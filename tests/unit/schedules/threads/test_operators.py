@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from inlaid import ops
-from inlaid.conformance.corpus import Choices, entry_of
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
 from inlaid.plugins import Capabilities
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor import ir
+from inlaid_conformance.corpus import Choices, entry_of
 
 from .held import CLASSES, GPU, held_to_the_interpreter, launches_of, offer_of
 

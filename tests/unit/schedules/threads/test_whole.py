@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from inlaid import ops
-from inlaid.conformance.corpus import Choices, entry_of
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Accept
+from inlaid_conformance.corpus import Choices, entry_of
 from inlaid_runtime.types import TensorType
 
 from .held import CLASSES

@@ -60,7 +60,7 @@ def test_first_bytes_decide_where_no_suffix_does(folder):
     (folder / "plain").write_text(RELU)
     assert inlaid.load(folder / "plain").main.params[0].type.shape == (4,)
     (folder / "model.txt").write_text("input x float32 4\n")
-    listed = r"model\.txt; installed formats: ONNX \(\.onnx\), .*, Sentences \(\.sentences\)"
+    listed = r"model\.txt; installed formats: .*ONNX \(\.onnx\), .*Sentences \(\.sentences\)"
     with pytest.raises(ModelImportError, match=f"no installed frontend imports .*{listed}"):
         inlaid.load(folder / "model.txt")
     with pytest.raises(ModelImportError, match=r"a model that begins with b'input x '; installed formats"):
@@ -145,7 +145,7 @@ def others(folder, monkeypatch, vendors, use):
 def test_a_frontend_that_fails_is_in_no_other_ones_way(folder, others):
     problems = {problem.plugin: problem for problem in others.problems()}
     assert {name: problem.stage for name, problem in problems.items()} == dict.fromkeys(BROKEN, "frontends")
-    assert problems["thief"].message == "frontend onnx is already provided by plugin frontends"
+    assert problems["thief"].message == "frontend onnx is already provided by plugin onnx"
     assert inlaid.load(folder / "model.sentences").main.params[0].name == "x"
 
 
@@ -159,5 +159,5 @@ def test_errors_say_what_is_installed_and_what_to_install(folder, others):
     (folder / "model.other").write_text("?")
     with pytest.raises(ModelImportError, match=rf"for Lacking, {install}; unusable plugin broken \(frontends: .*ZeroDiv"):
         inlaid.load(folder / "model.other")
-    with pytest.raises(InputError, match=r"got an object of type int; give the path of a model file, ONNX \(\.onnx\) or "):
+    with pytest.raises(InputError, match=r"got an object of type int; give the path of a model file, .*ONNX \(\.onnx\) or "):
         inlaid.load(5)

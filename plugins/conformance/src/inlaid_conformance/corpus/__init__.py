@@ -1,0 +1,23 @@
+"""Examples of every canonical operator, made from choices that are fixed or drawn by Hypothesis."""
+
+from inlaid.graph.operator import Operator
+from inlaid_conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
+from inlaid_conformance.corpus.example import COMMON, RANKS, TILES, Choices, Entry, Example, Form, Unfit
+from inlaid_conformance.corpus.host import ENTRIES as HOST
+from inlaid_conformance.corpus.product import ENTRIES as PRODUCT
+from inlaid_conformance.corpus.product import FILLS, SEVERAL
+from inlaid_conformance.corpus.quantised import ENTRIES as QUANTISED
+from inlaid_conformance.corpus.reduction import ENTRIES as REDUCTION
+from inlaid_conformance.corpus.shape import ENTRIES as SHAPE
+
+CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTISED, *HOST)
+
+
+def entry_of(operator: Operator) -> Entry | None:
+    """Return the corpus entry of an operator; None if it is not canonical."""
+    return _BY_OPERATOR.get(operator)
+
+
+_BY_OPERATOR = {entry.operator: entry for entry in CORPUS}
+
+__all__ = ["COMMON", "CORPUS", "FILLS", "RANKS", "SEVERAL", "TILES", "Choices", "Entry", "Example", "Form", "Unfit", "entry_of"]

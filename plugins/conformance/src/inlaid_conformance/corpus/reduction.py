@@ -1,0 +1,109 @@
+"""Examples of reductions, argmin and argmax, cumulative sums, sorting and normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid_conformance.corpus.example import FLOATS, INTEGERS, MOVED, Choices, Entry, Example
+from inlaid_runtime.types import dtype
+
+_NUMBERS = (*FLOATS, "int32", "int8", "uint8", "int64")
+_BY_EXTREMES = (*FLOATS, "float8e4m3fn", *INTEGERS, "bool")
+
+
+def _reduce(name: str) -> Callable[[Choices, str], Example]:
+    def make(choices: Choices, of: str) -> Example:
+        shape = choices.shape()
+        extreme = name in ("reduce_max", "reduce_min")
+        x = choices.array(shape, of) if extreme else choices.ordinary(shape, of)
+        return Example(ops.TABLE[name], (x,), {"axes": choices.axes(len(shape)), "keepdims": choices.flag()})
+
+    return make
+
+
+def _position(name: str) -> Callable[[Choices, str], Example]:
+    def make(choices: Choices, of: str) -> Example:
+        shape = choices.solid_shape()
+        attrs = {"axis": choices.axis(len(shape)), "keepdims": choices.flag(), "last": choices.flag()}
+        return Example(ops.TABLE[name], (choices.array(shape, of),), attrs)
+
+    return make
+
+
+def _running(name: str) -> Callable[[Choices, str], Example]:
+    def make(choices: Choices, of: str) -> Example:
+        shape = choices.solid_shape(most=3)
+        attrs = {"axis": choices.axis(len(shape)), "exclusive": choices.flag(), "reverse": choices.flag()}
+        return Example(ops.TABLE[name], (choices.ordinary(shape, of),), attrs)
+
+    return make
+
+
+def _softmax(name: str) -> Callable[[Choices, str], Example]:
+    def make(choices: Choices, of: str) -> Example:
+        shape = choices.solid_shape()
+        return Example(ops.TABLE[name], (choices.summable(shape, of),), {"axis": choices.axis(len(shape))})
+
+    return make
+
+
+def _topk(choices: Choices, of: str) -> Example:
+    shape = choices.solid_shape(most=3)
+    axis = choices.axis(len(shape))
+    attrs = {"k": 1 + choices.below(shape[axis]), "axis": axis, "largest": not choices.flag()}
+    return Example(ops.topk, (choices.array(shape, of),), attrs)
+
+
+def _batch_norm(choices: Choices, of: str) -> Example:
+    shape = choices.solid_shape(2)
+    scale, bias, mean, spread = (choices.ordinary(shape[1:2], of) for _ in range(4))
+    variance = (np.abs(spread.astype(np.float32)) + 0.5).astype(dtype(of).numpy)
+    return Example(
+        ops.batch_norm, (choices.ordinary(shape, of), scale, bias, mean, variance), {"epsilon": choices.pick(1e-5, 1e-3)}
+    )
+
+
+def _lrn(choices: Choices, of: str) -> Example:
+    attrs = {"size": 1 + choices.pick(2, 0, 1, 4), "alpha": 0.1, "beta": choices.pick(0.75, 0.5), "bias": 1.5}
+    return Example(ops.lrn, (choices.ordinary(choices.solid_shape(3), of),), attrs)
+
+
+def _layer_norm(choices: Choices, of: str) -> Example:
+    x, axis, rest = _normalised(choices, of)
+    bias = (choices.ordinary(x.shape[-1:], of),) if choices.flag() else ()
+    return Example(ops.layer_norm, (x, rest, *bias), {"axis": axis, "epsilon": choices.pick(1e-5, 1e-2)})
+
+
+def _rms_norm(choices: Choices, of: str) -> Example:
+    x, axis, scale = _normalised(choices, of)
+    return Example(ops.rms_norm, (x, scale), {"axis": axis, "epsilon": choices.pick(1e-5, 1e-2)})
+
+
+def _normalised(choices: Choices, of: str) -> tuple[Any, int, Any]:
+    """Data, the first normalised axis, and a scale."""
+    shape = choices.solid_shape(most=3)
+    axis = choices.axis(len(shape))
+    return choices.ordinary(shape, of), axis, choices.ordinary(shape[axis:], of)
+
+
+ENTRIES = (
+    Entry(ops.reduce_sum, _NUMBERS, _reduce("reduce_sum")),
+    Entry(ops.reduce_prod, _NUMBERS, _reduce("reduce_prod")),
+    Entry(ops.reduce_max, _BY_EXTREMES, _reduce("reduce_max"), exact=True),
+    Entry(ops.reduce_min, _BY_EXTREMES, _reduce("reduce_min"), exact=True),
+    Entry(ops.argmax, (*FLOATS, "int32", "int8", "uint8"), _position("argmax"), exact=True),
+    Entry(ops.argmin, (*FLOATS, "int32", "int8", "uint8"), _position("argmin"), exact=True),
+    Entry(ops.cumsum, _NUMBERS, _running("cumsum")),
+    Entry(ops.cumprod, _NUMBERS, _running("cumprod")),
+    Entry(ops.softmax, FLOATS, _softmax("softmax")),
+    Entry(ops.log_softmax, FLOATS, _softmax("log_softmax")),
+    Entry(ops.topk, MOVED, _topk, exact=True),
+    Entry(ops.batch_norm, FLOATS, _batch_norm),
+    Entry(ops.lrn, FLOATS, _lrn),
+    Entry(ops.layer_norm, FLOATS, _layer_norm),
+    Entry(ops.rms_norm, FLOATS, _rms_norm),
+)

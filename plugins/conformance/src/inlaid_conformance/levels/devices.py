@@ -1,0 +1,431 @@
+"""Level 6: a device stores data correctly, respects the order of queues and events, and raises specific errors."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, DeviceTensor
+from inlaid_conformance import fresh, samples
+from inlaid_conformance.case import Case, Failed, NotClaimed, Skipped
+from inlaid_conformance.samples import Array
+from inlaid_conformance.stored_form import StoredForm
+from inlaid_conformance.target_under_test import TargetUnderTest
+from inlaid_runtime import arith
+from inlaid_runtime.errors import OutOfMemory
+from inlaid_runtime.execution.device_memory import DeviceArray
+
+POISON = 0xA5
+GUARD = 4096
+"""Number of guard bytes on either side of a tensor, which no kernel may write; a multiple of 64."""
+SIZES = (1, 63, 4096, 1 << 16, (1 << 18) + 4)
+"""Numbers of bytes that are copied to the device and back."""
+TURNS = 20
+"""Number of repetitions of checks that depend on the order of queues."""
+ROOM = 1 << 20
+"""Bytes of a buffer whose memory is counted."""
+ALTERNATIONS = 2000
+"""Number of times that one of two queues waits for the other one."""
+PATIENCE = 60
+"""Seconds in which a process has to end that would not if queues blocked each other."""
+
+
+def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[TargetUnderTest], None]:
+    """Make a check of a target's device. The check is skipped for targets without a device."""
+
+    @wraps(check)
+    def checked(tested: TargetUnderTest) -> None:
+        if not tested.capabilities.device_memory:
+            raise NotClaimed("the target's regions use host memory")
+        device = tested.registry.runtime(tested.target).device()
+        if device is None:
+            raise Failed("Capabilities.device_memory is set, but device() of the runtime module returns None")
+        check(tested, device)
+
+    return checked
+
+
+def _bytes(size: int, seed: int) -> Array:
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+
+
+class _Memory:
+    """A device buffer, filled with poison or with given bytes."""
+
+    def __init__(self, device: Device, queue: Any, size: int, content: Array | None = None) -> None:
+        self.device, self.queue = device, queue
+        self.tensor = DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
+        device.upload(np.full(size, POISON, np.uint8) if content is None else content, self.tensor, queue)
+
+    def read(self, queue: Any = None) -> Array:
+        """Read the bytes, after all work on the buffer's queue or on `queue`."""
+        found, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
+        self.device.download(self.tensor, found, queue)
+        self.device.synchronise(self.device.event(queue))
+        return found
+
+    def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
+        """Return a tensor in the buffer."""
+        return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
+
+
+def copies(tested: TargetUnderTest, device: Device) -> None:
+    """Check that data is unchanged by upload, copy and download of buffers and parts. An upload's source may change at once."""
+    queue = device.queue()
+    for turn, size in enumerate(SIZES * TURNS):
+        given = _bytes(size, turn)
+        first = _Memory(device, queue, size, changing := given.copy())
+        changing[:] = POISON
+        second = _Memory(device, queue, size + 128)
+        device.copy(first.tensor, second.part(64, (size,), np.dtype(np.uint8)), queue)
+        if (first.read() != given).any():
+            raise Failed(f"{size} bytes changed in an upload and download")
+        whole = second.read()
+        if (whole[64 : 64 + size] != given).any():
+            raise Failed(f"{size} bytes changed in a copy on the device")
+        if (whole[:64] != POISON).any() or (whole[64 + size :] != POISON).any():
+            raise Failed(f"a copy of {size} bytes writes outside of its target")
+        for memory in (first, second):
+            device.free(memory.tensor.buffer)
+    _copies_rows(device, queue)
+    device.release(queue)
+
+
+def _copies_rows(device: Device, queue: Any) -> None:
+    """Check that matrix rows, which may start at any element, can be copied in both directions."""
+    rows = np.arange(35, dtype=np.float32).reshape(5, 7)
+    first, second = _Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), _Memory(device, queue, rows.nbytes)
+    for number in range(5):
+        source, target = (memory.part(at * 28, (7,), rows.dtype) for memory, at in ((first, number), (second, 4 - number)))
+        device.copy(source, target, queue)
+    if (second.read().view(np.float32).reshape(5, 7) != rows[::-1]).any():
+        raise Failed("rows that do not start at a multiple of 64 bytes changed in a copy on the device")
+    for memory in (first, second):
+        device.free(memory.tensor.buffer)
+
+
+def keeps_order(tested: TargetUnderTest, device: Device) -> None:
+    """Check that a queue executes in order, and waits for events of another queue, and for its own."""
+    first, second = device.queue(), device.queue()
+    shared = _Memory(device, first, 1 << 16)
+    found = np.zeros(1 << 16, np.uint8)
+    for turn in range(TURNS):
+        for step in range(3):
+            device.upload(np.full(1 << 16, 10 * turn + step & 0xFF, np.uint8), shared.tensor, first)
+        device.wait(first, device.event(first))
+        device.wait(second, device.event(first))
+        device.download(shared.tensor, found, second)
+        done = device.event(second)
+        device.wait(first, done)  # the next upload must not overtake
+        device.upload(np.full(1 << 16, POISON, np.uint8), shared.tensor, first)
+        device.synchronise(done)
+        if (found != (10 * turn + 2 & 0xFF)).any():
+            raise Failed("a queue that waits for an event of another queue reads memory too early or too late")
+    device.synchronise(device.event(first))
+    device.free(shared.tensor.buffer)
+    for queue in (first, second):
+        device.release(queue)
+
+
+def finishes_released_work(tested: TargetUnderTest, device: Device) -> None:
+    """Check that work on a released queue is done before what waits for its event, on another queue or in this thread."""
+    for turn in range(TURNS):
+        first, second = device.queue(), device.queue()
+        shared = _Memory(device, second, 1 << 16)
+        device.wait(first, device.event(second))
+        given = _bytes(1 << 16, turn)
+        device.upload(given, shared.tensor, first)
+        done = device.event(first)
+        if turn % 2:
+            device.wait(second, done)
+        device.release(first)
+        if not turn % 2:
+            device.synchronise(done)
+        if (shared.read() != given).any():
+            raise Failed("work that was enqueued before the release of its queue, and whose event is awaited, is not done")
+        device.free(shared.tensor.buffer)
+        device.release(second)
+
+
+def waits_in_turn(tested: TargetUnderTest) -> None:
+    """Check, in a process of its own, that queues that wait for each other's events in turn make progress."""
+    _in_process(tested, "alternate", "two queues that wait for each other's events in turn must make progress")
+
+
+def _in_process(tested: TargetUnderTest, command: str, promise: str) -> None:
+    """Run a command that may block in a process with a time limit. Raises `Failed` if it does not end, or answers with a fault."""
+    if not tested.capabilities.device_memory:
+        raise NotClaimed("the target's regions use host memory")
+    try:
+        fault = fresh.ask(command, tested.registry.all_modules(), limit=PATIENCE, target=tested.text)
+    except Failed as error:
+        raise Failed(f"{promise}: {error}") from None
+    if fault is not None:
+        raise Failed(f"{promise}: {fault}")
+
+
+def alternate(device: Device) -> str | None:
+    """Make two queues, each of which waits for an earlier event of the other one many times before any of them is awaited. Returns
+    a description of a fault."""
+    queues = device.queue(), device.queue()
+    shared = _Memory(device, queues[0], 256)
+    log = _Memory(device, queues[0], ALTERNATIONS)
+    done = device.event(queues[0])
+    for turn, queue in zip(range(ALTERNATIONS), itertools.cycle(reversed(queues))):
+        device.wait(queue, done)
+        device.upload(np.full(256, turn % 251, np.uint8), shared.tensor, queue)
+        device.copy(shared.part(turn % 256, (1,), np.dtype(np.uint8)), log.part(turn, (1,), np.dtype(np.uint8)), queue)
+        done = device.event(queue)
+    device.synchronise(done)
+    wrong = (log.read() != np.arange(ALTERNATIONS) % 251).any()
+    for memory in (shared, log):
+        device.free(memory.tensor.buffer)
+    for queue in queues:
+        device.release(queue)
+    return "a step sees memory of another step" if wrong else None
+
+
+def has_room(tested: TargetUnderTest, device: Device) -> None:
+    """Check that freed memory is available again, and that an allocation beyond the memory raises `OutOfMemory`, after which the
+    device still works."""
+    runtime = tested.registry.runtime(tested.target)
+    before = runtime.live_bytes()
+    facts = device.memory()
+    if not 0 <= facts.free <= facts.total:
+        raise Failed(f"expected 0 <= free <= total bytes of memory, got {facts.free} of {facts.total}")
+    buffer = device.allocate(ROOM)
+    if device.memory().free > facts.free - ROOM:
+        raise Failed(f"memory().free must fall by {ROOM} bytes that are allocated, got {device.memory().free} after {facts.free}")
+    if before is not None and (runtime.live_bytes() or 0) < before + ROOM:
+        raise Failed(f"live_bytes() must grow by {ROOM} bytes that are allocated, got {runtime.live_bytes()} after {before}")
+    device.free(buffer)
+    for _ in range(50):
+        device.free(device.allocate(ROOM))
+    if device.memory().free < facts.free - ROOM:
+        raise Failed("freed memory is not available again")
+    try:
+        device.free(device.allocate(facts.total + (1 << 40)))
+    except OutOfMemory:
+        pass
+    else:
+        raise Failed(f"an allocation beyond the device's {facts.total} bytes must raise OutOfMemory")
+    queue = device.queue()
+    memory = _Memory(device, queue, 256)
+    if (memory.read() != POISON).any():
+        raise Failed("the device copies wrongly after an allocation has failed")
+    device.free(memory.tensor.buffer)
+    device.release(queue)
+    if runtime.live_bytes() != before:
+        raise Failed(f"live_bytes() must be {before} after freeing everything, got {runtime.live_bytes()}")
+
+
+def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
+    """Check that a kernel writes all of its outputs and nothing else, for any initial contents."""
+    tried = False
+    runtime = tested.registry.runtime(tested.target)
+    own = runtime.device()
+    assert own is not None
+    for sample in (*samples.claimed(tested), *tested.once(samples.tiled)):
+        artifact = samples.artifact_of(tested, sample)
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is None:
+            raise Failed("Capabilities.device_memory is set, but the runtime loads kernels without `launching`")
+        if artifact.signature.dims:
+            continue
+        tried = True
+        stored = StoredForm(tested, sample)
+        try:
+            stored.check(_launched(own, artifact, kernel, stored, sample.name))
+        except Failed as error:
+            raise Failed(f"the kernel of {sample.name}, on memory that is not zeroed: {error}") from None
+    if not tried:
+        raise Skipped("no kernel has static sizes")
+
+
+def keeps_launches_apart(tested: TargetUnderTest, device: Device) -> None:
+    """Check that launches of one kernel on different tensors are all correct if they are enqueued before any has to be done, on one
+    queue and on two."""
+    runtime = tested.registry.runtime(tested.target)
+    own = runtime.device()
+    assert own is not None
+    tried = False
+    for sample in samples.claimed(tested):
+        artifact = samples.artifact_of(tested, sample)
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is None or artifact.signature.dims:
+            continue
+        tried = True
+        forms = [StoredForm(tested, each) for each in (sample, sample.reversed())]
+        for queues in ([own.queue()], [own.queue(), own.queue()]):
+            launches = [
+                _Launch(own, artifact, kernel, stored, queue) for stored, queue in zip(forms, itertools.cycle(queues), strict=False)
+            ]
+            for launch in launches:
+                launch.enqueue()
+            for stored, launch in reversed([*zip(forms, launches, strict=True)]):
+                try:
+                    stored.check(launch.results(sample.name))
+                except Failed as error:
+                    raise Failed(f"one of two launches of the kernel of {sample.name} on {len(queues)} queues: {error}") from None
+            for launch in launches:
+                launch.free()
+            for queue in queues:
+                own.release(queue)
+    if not tried:
+        raise Skipped("no kernel has static sizes")
+
+
+def _launched(device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> list[Array]:
+    """Launch a kernel on tensors between guards and return its results."""
+    queue = device.queue()
+    launch = _Launch(device, artifact, kernel, stored, queue)
+    launch.enqueue()
+    results = launch.results(what)
+    launch.free()
+    device.release(queue)
+    return results
+
+
+class _Launch:
+    """A launch of a kernel on tensors between guards."""
+
+    def __init__(self, device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, queue: Any) -> None:
+        self._device, self._kernel, self._stored, self._queue = device, kernel, stored, queue
+        self._inputs = [self._guarded(value.nbytes) for value in stored.inputs]
+        self._outputs = [self._guarded(tensor.bytes) for tensor in stored.outputs]
+        self._size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
+        self._scratch = self._guarded(self._size)
+
+    def _guarded(self, size: int) -> _Memory:
+        return _Memory(self._device, self._queue, size + 2 * GUARD)
+
+    def enqueue(self) -> None:
+        """Upload the inputs and launch the kernel."""
+        pairs = zip(self._inputs, self._stored.inputs, strict=True)
+        tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in pairs]
+        for tensor, value in zip(tensors, self._stored.inputs, strict=True):
+            self._device.upload(value, tensor, self._queue)
+        results = [
+            memory.part(GUARD, tensor.shape, tensor.dtype)
+            for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
+        ]
+        workspace = self._scratch.part(GUARD, (self._size,), np.dtype(np.uint8)) if self._size else None
+        self._kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), self._queue)
+
+    def results(self, what: str) -> list[Array]:
+        """Wait for the launch and return its results. Raises `Failed` if it has written outside of its tensors."""
+        for name, memory, length in (
+            *(("an input", memory, value.nbytes) for memory, value in zip(self._inputs, self._stored.inputs, strict=True)),
+            *(("an output", memory, tensor.bytes) for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)),
+            ("its workspace", self._scratch, self._size),
+        ):
+            whole = memory.read()
+            if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
+                raise Failed(f"the kernel of {what} writes outside of {name}")
+        for memory, value in zip(self._inputs, self._stored.inputs, strict=True):
+            if memory.read()[GUARD : GUARD + value.nbytes].tobytes() != value.tobytes():
+                raise Failed(f"the kernel of {what} writes to an input")
+        return [
+            memory.read()[GUARD : GUARD + tensor.bytes].view(tensor.dtype).reshape(tensor.shape)
+            for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
+        ]
+
+    def free(self) -> None:
+        """Free the tensors."""
+        for memory in (*self._inputs, *self._outputs, self._scratch):
+            self._device.free(memory.tensor.buffer)
+
+
+def replays(tested: TargetUnderTest, device: Device) -> None:
+    """Check that recording a kernel does not run it, and that each replay, on any queue, runs it on the memory's current
+    contents."""
+    if not isinstance(device, CapturingDevice):
+        raise NotClaimed("the device does not record launches")
+    runtime = tested.registry.runtime(tested.target)
+    own = runtime.device()
+    assert isinstance(own, CapturingDevice)
+    tried = False
+    for sample in samples.claimed(tested):
+        artifact = samples.artifact_of(tested, sample)
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is not None and not artifact.signature.dims:
+            tried |= _replayed(own, artifact, kernel, StoredForm(tested, sample), sample.name)
+    if not tried:
+        raise Skipped("no kernel of static sizes can be recorded")
+
+
+def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> bool:
+    """Check a kernel's recording. Returns whether the kernel can be recorded."""
+    first, second = device.queue(), device.queue()
+    given = [_Memory(device, first, max(value.nbytes, 1)) for value in stored.inputs]
+    made = [_Memory(device, first, max(of.bytes, 1)) for of in stored.outputs]
+    tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(given, stored.inputs, strict=True)]
+    results = [memory.part(0, of.shape, of.dtype) for memory, of in zip(made, stored.outputs, strict=True)]
+    size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
+    scratch = _Memory(device, first, max(size, 1))
+    device.synchronise(device.event(first))
+    workspace = scratch.part(0, (size,), np.dtype(np.uint8)) if size else None
+    device.begin_capture(first)
+    kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), first)
+    recording = device.end_capture(first)
+    if recording is not None:
+        if any((memory.read() != POISON).any() for memory in made):
+            raise Failed(f"the kernel of {what} runs during recording")
+        for queue in (first, second):
+            for tensor, value in zip(tensors, stored.inputs, strict=True):
+                device.upload(value, tensor, queue)
+            device.replay(recording, queue)
+            found = [memory.read(queue) for memory in made]
+            try:
+                stored.check(
+                    [array[: of.bytes].view(of.dtype).reshape(of.shape) for array, of in zip(found, stored.outputs, strict=True)]
+                )
+            except Failed as error:
+                raise Failed(f"the kernel of {what}, replayed: {error}") from None
+            for memory in made:
+                device.upload(np.full(memory.tensor.shape, POISON, np.uint8), memory.tensor, queue)
+            device.synchronise(device.event(queue))
+        device.discard(recording)
+    for memory in (*given, *made, scratch):
+        device.free(memory.tensor.buffer)
+    for queue in (first, second):
+        device.release(queue)
+    return recording is not None
+
+
+def keeps_results(tested: TargetUnderTest, device: Device) -> None:
+    """Check that results kept on the device equal results copied to the host, can be inputs, and are freed when dropped."""
+    for run in samples.runs(tested):
+        executable = run.load()
+        wanted = executable.run(run.inputs)
+        on_device = {name: executable.to_device(name, value) for name, value in run.inputs.items()}
+        kept = executable.run(on_device, keep_on_device=True)
+        for name, value in kept.items():
+            found = value.numpy() if isinstance(value, DeviceArray) else value
+            if np.asarray(found).tobytes() != np.asarray(wanted[name]).tobytes():
+                raise Failed(f"result {name} of {run.name} differs if inputs and results stay on the device")
+        free = device.memory().free
+        for _ in range(TURNS):
+            kept = executable.run(on_device, keep_on_device=True)
+        del kept
+        gc.collect()
+        if device.memory().free < free:
+            raise Failed(f"{run.name} leaks {free - device.memory().free} bytes of device memory in {TURNS} runs")
+
+
+CASES = (
+    Case("devices", "copies", on_device(copies)),
+    Case("devices", "keeps-order", on_device(keeps_order)),
+    Case("devices", "finishes-released-work", on_device(finishes_released_work)),
+    Case("devices", "waits-in-turn", waits_in_turn),
+    Case("devices", "has-room", on_device(has_room)),
+    Case("devices", "keeps-to-its-tensors", on_device(keeps_to_its_tensors)),
+    Case("devices", "keeps-launches-apart", on_device(keeps_launches_apart)),
+    Case("devices", "replays", on_device(replays)),
+    Case("devices", "keeps-results", on_device(keeps_results)),
+)

@@ -1,0 +1,310 @@
+"""Functions that differ from an example in one respect: an attribute of an operator, a scalar constant, or one size."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.graph import ir
+from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform
+from inlaid_conformance.coverage import SHAPE_ATTRS
+from inlaid_conformance.values import Array
+from inlaid_runtime.errors import InlaidError
+from inlaid_runtime.types import TensorType, from_numpy
+
+SUBSETS = 32
+"""Greatest number of sets of axes that are tried as one size of an example."""
+STEPS = (1, 2, -1)
+"""Differences between an integer of an attribute and its neighbors."""
+MOVED = (2, 3, 5)
+"""Factors that move from one size of an attribute to another one."""
+ROUNDING = "rounding"
+"""Attribute of requantizations, and of what else rounds."""
+GROUPS = "groups"
+"""Attribute that is a number of channels if each is a group."""
+ENTRIES = 4
+"""Greatest number of integers of an attribute of which every subset is changed."""
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A function that differs from an example, its inputs, and a description of the difference. `names` are the attributes or
+    constants that differ."""
+
+    function: ir.Function
+    inputs: tuple[Any, ...]
+    difference: str
+    names: frozenset[str] = frozenset()
+
+
+def with_other_attributes(function: ir.Function, inputs: Sequence[Any], roundings: Sequence[str] = ()) -> Iterator[Neighbor]:
+    """Yield neighbors with one other attribute, or one other scalar constant of integers, then those with two other attributes of
+    one operator and the same type of the result, such as a dilation with wider pads. `roundings` are options of attributes of that
+    name."""
+    for call in _calls(function):
+        singles = {item.name: list(_options(item.name, getattr(call.attrs, item.name), roundings)) for item in _fields(call)}
+        for name, options in singles.items():
+            for option in options:
+                yield from _changed(function, inputs, call, {name: option})
+        for first, second in itertools.combinations(singles, 2):
+            for one, other in itertools.product(singles[first], singles[second]):
+                for neighbor in _changed(function, inputs, call, {first: one, second: other}):
+                    if neighbor.function.body.type == function.body.type:
+                        yield neighbor
+    for expr in ir.post_order(function.body):
+        if isinstance(expr, ir.Constant) and expr.data.size == 1 and expr.data.dtype.kind in "iu":
+            for value in (expr.data + 1, expr.data - 1):
+                other = ir.constant(np.asarray(value, expr.data.dtype))
+                rebuilt = _rebuilt(function, {id(expr): other}, {})
+                if rebuilt is not None:
+                    yield Neighbor(rebuilt, tuple(inputs), f"constant {other.data.item()}", frozenset((f"constant {id(expr)}",)))
+
+
+def with_other_roundings(function: ir.Function, inputs: Sequence[Any], roundings: Sequence[str]) -> Iterator[Neighbor]:
+    """Yield neighbors in which all operators with an attribute `rounding` have another one of some roundings."""
+    calls = [call for call in _calls(function) if any(item.name == ROUNDING for item in _fields(call))]
+    for rounding in roundings:
+        if any(getattr(call.attrs, ROUNDING) != rounding for call in calls):
+            attrs = {id(call): dataclasses.replace(call.attrs, **{ROUNDING: rounding}) for call in calls}
+            rebuilt = _rebuilt(function, {}, attrs)
+            if rebuilt is not None:
+                yield Neighbor(rebuilt, tuple(inputs), f"{ROUNDING}={rounding!r}", frozenset((ROUNDING,)))
+
+
+def with_broadcasts(function: ir.Function, inputs: Sequence[Any], shape: Sequence[int]) -> Iterator[Neighbor]:
+    """Yield neighbors whose inputs have a shape, but for axes of one input that have one element: every axis, one, all but one, or
+    those after the second; and for one that has only the last axes. Constants of the shape of the first input become inputs."""
+    leaves = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant))
+    constants = [expr for expr in leaves if inputs and expr.data.shape == np.shape(inputs[0])]
+    added = [ir.var(f"x{number}", expr.type) for number, expr in enumerate(constants, len(inputs))]
+    operands = {id(constant): param for constant, param in zip(constants, added, strict=True)}
+    body = transform(function.body, lambda old, new: operands.get(id(old), new))
+    function, inputs = ir.function((*function.params, *added), body), (*inputs, *(expr.data for expr in constants))
+    if len(inputs) < 2:
+        return
+    axes = frozenset(range(len(shape)))
+    sets = (axes, axes - {0, 1}, *(frozenset((axis,)) for axis in axes), *(axes - {axis} for axis in axes))
+    shorter = [tuple(shape[start:]) for start in range(1, len(shape) + 1)]
+    sparse = [tuple(1 if axis in some else dim for axis, dim in enumerate(shape)) for some in dict.fromkeys(sets) if some]
+    for number, operand in itertools.product(range(len(inputs)), (*sparse, *shorter)):
+        shapes = [operand if place == number else tuple(shape) for place in range(len(inputs))]
+        arrays = tuple(np.resize(array, dims) for array, dims in zip(inputs, shapes, strict=True))
+        pairs = zip(function.params, arrays, strict=True)
+        params = {id(param): ir.var(param.name, TensorType(array.shape, from_numpy(array.dtype))) for param, array in pairs}
+        rebuilt = _rebuilt(function, params, {})
+        if rebuilt is not None:
+            yield Neighbor(rebuilt, arrays, f"inputs of shapes {', '.join(map(str, shapes))}")
+
+
+def with_other_reshapes(function: ir.Function, inputs: Sequence[Any], channels: int) -> Iterator[Neighbor]:
+    """Yield neighbors of a function of one input and one reshape, which moves between images, matrices and others: with a number of
+    channels, of which hardware stores whole blocks, or fewer, and with several images, rows and columns."""
+    calls = [call for call in _calls(function) if call.callee.name == "reshape"]  # type: ignore[union-attr]
+    if len(calls) != 1 or len(inputs) != 1:
+        return
+    for images, count, rows, columns in itertools.product((1, 2), (channels, 6), (1, 2), (1, 3)):
+        pixels = rows * columns
+        shapes = (
+            *((images, count, rows, columns), (images, count, columns, rows), (images, rows, columns, count)),
+            *((images, count * pixels), (images * count, pixels), (images * pixels, count), (count, images * pixels)),
+            *((images, count, pixels), (images, pixels, count), (images * count * pixels,), (images, count * pixels, 1, 1)),
+        )
+        for source, target in itertools.permutations(dict.fromkeys(shapes), 2):
+            data = np.resize(inputs[0], source)
+            param = ir.var(function.params[0].name, TensorType(source, from_numpy(data.dtype)))
+            attrs = dataclasses.replace(calls[0].attrs, shape=target)
+            rebuilt = _rebuilt(function, {id(function.params[0]): param}, {id(calls[0]): attrs})
+            if rebuilt is not None:
+                yield Neighbor(rebuilt, (data,), f"a reshape from {source} to {target}")
+
+
+def with_large_attributes(function: ir.Function, inputs: Sequence[Any], values: Sequence[int]) -> Iterator[Iterator[Neighbor]]:
+    """Yield, for each attribute that has an integer per axis, such as a stride, and each of some values, neighbors in which the
+    integers have this value: all, all of the first half as of a pad before, or one."""
+    pairs = [(call, item) for call in _calls(function) for item in _fields(call)]
+    for call, item in pairs:
+        old = getattr(call.attrs, item.name)
+        if item.name not in SHAPE_ATTRS and isinstance(old, tuple) and old and all(isinstance(each, int) for each in old):
+            half = len(old) // 2
+            for value in values:
+                options = [
+                    (value,) * len(old),
+                    (value,) * half + old[half:],
+                    *(_put(old, place, value) for place in range(len(old))),
+                ]
+                yield itertools.chain.from_iterable(_changed(function, inputs, call, {item.name: option}) for option in options)
+
+
+def with_equal_operands(function: ir.Function, inputs: Sequence[Any]) -> Iterator[Neighbor]:
+    """Yield neighbors in which an input is also in the place of another input, or of a constant, of the same type."""
+    leaves = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) or expr in function.params]
+    for param, other in itertools.product(function.params, leaves):
+        if other is not param and other.type == param.type:
+            rebuilt = _rebuilt(function, {id(other): param}, {})
+            numbers = [number for number, each in enumerate(function.params) if each is not other]
+            if rebuilt is not None:
+                params = [rebuilt.params[number] for number in numbers]
+                values = tuple(inputs[number] for number in numbers)
+                yield Neighbor(ir.function(params, rebuilt.body), values, f"{param.name} as two operands")
+
+
+def _calls(function: ir.Function) -> list[ir.Call]:
+    return [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)]
+
+
+def _fields(call: ir.Call) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(call.attrs)
+
+
+def _options(name: str, value: Any, roundings: Sequence[str]) -> Iterator[Any]:
+    """Yield values that an attribute may have in place of another one."""
+    if name == ROUNDING:
+        yield from (other for other in roundings if other != value)
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float) and math.isfinite(value):
+        yield from (value + step for step in STEPS)
+    elif isinstance(value, tuple) and value and all(isinstance(item, int) for item in value):
+        yield from _tuples(name, value)
+
+
+def _tuples(name: str, value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    others = [value[::-1]]
+    if sorted(value) == [*range(len(value))]:
+        for first, second in itertools.combinations(range(len(value)), 2):
+            others.append(_put(_put(value, first, value[second]), second, value[first]))
+    elif name in SHAPE_ATTRS:
+        for (source, size), target in itertools.product(enumerate(value), range(len(value))):
+            for factor in (factor for factor in MOVED if size and not size % factor and source != target):
+                moved = {source: size // factor, target: value[target] * factor}
+                others.append(tuple(moved.get(place, item) for place, item in enumerate(value)))
+    else:
+        every = itertools.product((1, 0), repeat=len(value)) if len(value) <= ENTRIES else [(1,) * len(value)]
+        for step, chosen in itertools.product(STEPS, every):
+            others.append(tuple(item + step * flag for item, flag in zip(value, chosen, strict=True)))
+    yield from (other for other in dict.fromkeys(others) if other != value)
+
+
+def _changed(function: ir.Function, inputs: Sequence[Any], call: ir.Call, attrs: Mapping[str, Any]) -> Iterator[Neighbor]:
+    rebuilt = _rebuilt(function, {}, {id(call): dataclasses.replace(call.attrs, **attrs)})
+    if rebuilt is not None:
+        text = ", ".join(f"{name}={value!r}" for name, value in attrs.items())
+        yield Neighbor(rebuilt, tuple(inputs), text, frozenset(attrs))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of an input or a constant, or a number in an attribute: `owner` is the id of the expression, `name` the attribute."""
+
+    owner: int
+    place: int
+    name: str = ""
+
+
+def with_other_sizes(function: ir.Function, inputs: Sequence[Any], sizes: Sequence[int]) -> Iterator[Iterator[Neighbor]]:
+    """Yield, for each axis of the inputs and of constants of several axes, neighbors in which it has one of some sizes, in order,
+    and so have axes of other operands that must be equal. Which must be equal is tried, since only type inference knows it."""
+    constants = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) and expr.data.ndim > 1]
+    owners = {id(expr): expr for expr in (*function.params, *constants)}
+    extents = dict(_extents(function))
+    for axis, extent in extents.items():
+        if axis.owner in owners and (extent > 1 or axis.owner in map(id, function.params)):
+            others = [other for other in extents if extents[other] == extent and other != axis]
+            choices = itertools.product((size for size in sizes if size != extent), (False, True), _subsets(others))
+            options = (_resized(function, inputs, (axis, *some), size, sparse) for size, sparse, some in choices)
+            yield (option for option in options if option is not None)
+
+
+def _subsets(axes: Sequence[_Axis]) -> Iterable[tuple[_Axis, ...]]:
+    """Return sets of axes: of none and of all, of one and of all but one, and so on."""
+    counts = sorted(range(len(axes) + 1), key=lambda count: min(count, len(axes) - count))
+    every = itertools.chain.from_iterable(itertools.combinations(axes, count) for count in counts)
+    return tuple(itertools.islice(every, SUBSETS))
+
+
+def _extents(function: ir.Function) -> Iterator[tuple[_Axis, int]]:
+    for expr in dict.fromkeys((*function.params, *ir.post_order(function.body))):
+        if isinstance(expr, ir.Var | ir.Constant) and isinstance(expr.type, TensorType):
+            yield from ((_Axis(id(expr), place), dim) for place, dim in enumerate(expr.type.shape) if isinstance(dim, int))
+        elif isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
+            for item in _fields(expr):
+                value = getattr(expr.attrs, item.name)
+                if item.name in SHAPE_ATTRS and isinstance(value, tuple):
+                    numbers = ((place, number) for place, number in enumerate(value) if isinstance(number, int))
+                    yield from ((_Axis(id(expr), place, item.name), number) for place, number in numbers)
+                elif item.name == GROUPS and value > 1:
+                    yield _Axis(id(expr), 0, item.name), value
+
+
+def _resized(function: ir.Function, inputs: Sequence[Any], axes: Sequence[_Axis], size: int, sparse: bool) -> Neighbor | None:
+    """Give axes another size. Constants of several axes are `sparse` if asked, since longer sums may not fit an accumulator."""
+    places: dict[int, list[_Axis]] = {}
+    for axis in axes:
+        places.setdefault(axis.owner, []).append(axis)
+    weights = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) and expr.data.ndim > 1]
+    if sparse and not any(id(expr) in places for expr in weights):
+        return None
+    replaced: dict[int, ir.Expr] = {}
+    attrs: dict[int, Any] = {}
+    arrays = list(inputs)
+    for number, param in enumerate(function.params):
+        for axis in places.get(id(param), ()):
+            arrays[number] = _drawn(arrays[number], axis.place, size)
+        replaced[id(param)] = ir.var(param.name, TensorType(arrays[number].shape, from_numpy(arrays[number].dtype)))
+    for expr in ir.post_order(function.body):
+        for axis in places.get(id(expr), ()):
+            if isinstance(expr, ir.Constant):
+                data = replaced.get(id(expr), expr)
+                assert isinstance(data, ir.Constant)
+                resize = _at_the_end if sparse and data.data.ndim > 1 else _drawn
+                replaced[id(expr)] = ir.constant(resize(data.data, axis.place, size))
+            elif isinstance(expr, ir.Call):
+                current = attrs.get(id(expr), expr.attrs)
+                value = size if axis.name == GROUPS else _put(getattr(current, axis.name), axis.place, size)
+                attrs[id(expr)] = dataclasses.replace(current, **{axis.name: value})
+    rebuilt = _rebuilt(function, replaced, attrs)
+    return None if rebuilt is None else Neighbor(rebuilt, tuple(arrays), f"a size of {size}")
+
+
+def _put(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
+def _drawn(values: Array, axis: int, size: int) -> Array:
+    """Resize an axis by repeating its slices in a random order, the same order for all arrays of equal sizes."""
+    extent = values.shape[axis]
+    order = np.random.default_rng(size).integers(0, extent, size) if extent else np.zeros(0, np.int64)
+    return np.ascontiguousarray(np.take(values, order, axis))
+
+
+def _at_the_end(values: Array, axis: int, size: int) -> Array:
+    """Resize an axis by zeros before its slices."""
+    extent = min(values.shape[axis], size)
+    found = np.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
+    np.moveaxis(found, axis, 0)[size - extent :] = np.moveaxis(values, axis, 0)[:extent]
+    return found
+
+
+def _rebuilt(function: ir.Function, replaced: Mapping[int, ir.Expr], attrs: Mapping[int, Any]) -> ir.Function | None:
+    """Rebuild a function with other variables, constants and attributes, by id. Returns None if its types do not fit."""
+    done: dict[int, ir.Expr] = dict(replaced)
+    try:
+        for expr in ir.post_order(function.body):
+            if id(expr) in done:
+                continue
+            parts = tuple(done[id(child)] for child in ir.children(expr))
+            if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
+                done[id(expr)] = ir.call(expr.callee, parts, attrs.get(id(expr), expr.attrs), expr.span)
+            else:
+                done[id(expr)] = ir.rebuild(expr, parts)
+        params = [done.get(id(param), param) for param in function.params]
+        return ir.function([param for param in params if isinstance(param, ir.Var)], done[id(function.body)])
+    except (InlaidError, ValueError, TypeError, IndexError, ZeroDivisionError):
+        return None
