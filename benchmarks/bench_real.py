@@ -77,7 +77,7 @@ def page(models: Sequence[Model], outcomes: Mapping[str, Outcome], times: Mappin
         f"- Machine: {processor()}.",
         f"- Versions: {versions('inlaid', 'numpy', 'onnx', 'onnxruntime')}.",
         "- Values: float32 within 1e-3 of an output's largest number, models in float16 within 2e-2, integers and strings the "
-        "same. Models in QDQ form are held to ONNX Runtime without graph optimisations: its fused 8-bit kernels round differently.",
+        "same. Models in QDQ form are held to ONNX Runtime without graph optimizations: its fused 8-bit kernels round differently.",
     ]
     if ratios:
         lines.append(

@@ -118,10 +118,10 @@ def picture(speeds: Mapping[str, float]) -> str:
     ]
     for place, (name, speed) in enumerate(speeds.items()):
         top = bar * place + 8
-        colour = "#888888" if place >= len(speeds) - 3 else "#2f6f8f"
+        color = "#888888" if place >= len(speeds) - 3 else "#2f6f8f"
         lines += [
             f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{name}</text>',
-            f'<rect x="{left}" y="{top}" width="{max(speed * scale, 1):.1f}" height="{bar - 6}" fill="{colour}"/>',
+            f'<rect x="{left}" y="{top}" width="{max(speed * scale, 1):.1f}" height="{bar - 6}" fill="{color}"/>',
             f'<text x="{left + speed * scale + 6:.1f}" y="{top + 14}">{speed:.2f}</text>',
         ]
     lines += [

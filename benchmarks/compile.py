@@ -40,7 +40,7 @@ from inlaid.schedules.default import SHARED_RULES
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_runtime.types import ROW_MAJOR
 from zoo import MODELS, cache_folder, path_of, written
-from zoo.quantised import quantised
+from zoo.quantized import quantized
 from zoo.sizes import feeds
 from zoo.vision import MobileNet, mobilenet
 
@@ -120,7 +120,7 @@ def firmware(folder: Path) -> list[Row]:
     """Return the rows of firmware."""
     rows = [Row(name, folder / f"{name}.tflite", CONTROLLER, "out", TINY) for name in TINY_MODELS]
     build = partial(mobilenet, LARGE_MODEL)
-    large = written(cache_folder(), "mobilenet_v2_96_int8", lambda: quantised(build(), partial(feeds, build()), signed=True))
+    large = written(cache_folder(), "mobilenet_v2_96_int8", lambda: quantized(build(), partial(feeds, build()), signed=True))
     return [*rows, Row(large.stem, large, CONTROLLER, "out", LARGE)]
 
 

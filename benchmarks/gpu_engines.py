@@ -61,11 +61,11 @@ class Clock:
     def milliseconds(self, run: Callable[[Queue], None]) -> float:
         """Time between events before and after `run`, which enqueues work or waits for it."""
         context = self._device.context
-        self._device.synchronise(self._device.event(self.queue))
+        self._device.synchronize(self._device.event(self.queue))
         context.record(self._events[0], self.queue.stream)
         run(self.queue)
         context.record(self._events[1], self.queue.stream)
-        context.synchronise_event(self._events[1])
+        context.synchronize_event(self._events[1])
         return context.elapsed(*self._events) * 1e3
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ class OperatorEngine:
         recording = self._recordings[1] if graph else None
         return host_milliseconds(
             (lambda: self._launch(queue)) if recording is None else lambda: self._device.replay(recording, queue),
-            lambda: self._device.synchronise(self._device.event(queue)),
+            lambda: self._device.synchronize(self._device.event(queue)),
             calls,
         )
 

@@ -23,7 +23,7 @@ import onnx
 
 from compile import Spent, least, spent
 from zoo import feeds, path_of
-from zoo.quantised import quantised
+from zoo.quantized import quantized
 
 LIMIT = 2.0
 """How often the time of a plain compilation isolation may take."""
@@ -77,7 +77,7 @@ def cases(name: str, folder: Path) -> list[tuple[Path, str]]:
     path = path_of(name)
     model = onnx.load(path)
     integers = folder / f"{name}_int8.onnx"
-    onnx.save(quantised(model, lambda seed: feeds(model, seed), signed=True), integers)
+    onnx.save(quantized(model, lambda seed: feeds(model, seed), signed=True), integers)
     return [(path, "x86"), (path, "blas,x86"), (integers, "acme,x86")]
 
 

@@ -128,10 +128,10 @@ def _reason(error: Exception) -> str:
 
 def light_input(model: onnx.ModelProto) -> list[np.ndarray[Any, Any]]:
     """The inputs that ONNX's runner gives light models: a ramp from 0 towards 1 of the declared shape, unknown sizes being 1."""
-    initialised = {item.name for item in model.graph.initializer}
+    initialized = {item.name for item in model.graph.initializer}
     arrays = []
     for item in model.graph.input:
-        if item.name not in initialised:
+        if item.name not in initialized:
             shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in item.type.tensor_type.shape.dim]
             count = int(np.prod(shape))
             arrays.append((np.arange(count).reshape(shape) / count).astype(np.float32))
@@ -262,7 +262,7 @@ def _group(item: Outcome) -> str:
         return "the values differ by more than the tolerance"
     reason = re.sub(r" \(operator [^)]*\)|; inputs are .*", "", item.reason)
     reason = re.sub(r" \(opset \d+\)", "", reason)
-    return re.sub(r"specialise=.*", "...", reason)
+    return re.sub(r"specialize=.*", "...", reason)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -68,7 +68,7 @@ def main() -> None:
     tensors = [DeviceTensor(device.allocate(64), 0, (16,), np.dtype(np.float32)) for _ in range(60)]
 
     def finish() -> None:
-        device.synchronise(device.event(queue))
+        device.synchronize(device.event(queue))
 
     for launches in options.launches:
         kernel = runtime.load(region(launches), {}).launching

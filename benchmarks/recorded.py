@@ -278,7 +278,7 @@ def _digest(data: bytes) -> str:
 def _module(model: str, folder: Path) -> inlaid.Module:
     """Load a model by its name in `CASES`, or by its path."""
     if model == RESNET18:
-        return resnet18.quantised(resnet18.build())
+        return resnet18.quantized(resnet18.build())
     if model in MLPERF:
         return load(str(folder / model))
     if _stem(model) not in INT8:

@@ -1,4 +1,4 @@
-"""ResNet-18 (He et al., 2015) with seeded weights, batch normalisation folded, and its int8 form for VTA."""
+"""ResNet-18 (He et al., 2015) with seeded weights, batch normalization folded, and its int8 form for VTA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGES = (64, 128, 256, 512)
 
 
 def build(size: int = 224, classes: int = 1000, stages: tuple[int, ...] = STAGES, seed: int = 0) -> Module:
-    """The float model: an image `x` (1, 3, size, size) to (1, classes). Weights are He-initialised, biases small."""
+    """The float model: an image `x` (1, 3, size, size) to (1, classes). Weights are He-initialized, biases small."""
     random = np.random.default_rng(seed)
 
     def conv(x: Expr, inputs: int, outputs: int, kernel: int, stride: int) -> Expr:
@@ -41,7 +41,7 @@ def build(size: int = 224, classes: int = 1000, stages: tuple[int, ...] = STAGES
     return Module({"main": function([x], ops.matmul(y, constant(weights)))})
 
 
-def quantised(module: Module, samples: int = 2, seed: int = 1) -> inlaid.QuantizedModule:
+def quantized(module: Module, samples: int = 2, seed: int = 1) -> inlaid.QuantizedModule:
     """The int8 form with power-of-two scales, calibrated on seeded noise. Activations are symmetric: LOAD pads with 0."""
     random = np.random.default_rng(seed)
     (param,) = module.main.params

@@ -1,4 +1,4 @@
-"""Measures import, optimisation and partitioning of generated models of 1,000 and 10,000 operators, in seconds of processor time.
+"""Measures import, optimization and partitioning of generated models of 1,000 and 10,000 operators, in seconds of processor time.
 
     python benchmarks/scaling.py [COUNT ...] [--passes]
     python benchmarks/scaling.py --sizes [FAMILY ...] [--targets x86,reference,opencl]
@@ -60,7 +60,7 @@ class Measured:
 
 
 def generate(count: int) -> onnx.ModelProto:
-    """A chain of `count` operators: products, biases, activations, normalisations, reshapes, skip connections near and far, and
+    """A chain of `count` operators: products, biases, activations, normalizations, reshapes, skip connections near and far, and
     constants to fold."""
     net = Net("scaling")
     x = net.input("x", (4, WIDTH))
@@ -101,7 +101,7 @@ def measure(count: int, target: str) -> Measured:
     times.append(time.process_time())
     verify_partition(prepared, partitioned)
     times.append(time.process_time())
-    names = ("import", "optimise", "partition", "verify")
+    names = ("import", "optimize", "partition", "verify")
     stages = {name: end - begin for name, (begin, end) in zip(names, itertools.pairwise(times), strict=True)}
     left = sum(isinstance(expr, Call) for expr in post_order(prepared.main))
     return Measured(len(model.graph.node), stages, tuple(timing.seconds), left, len(partitioned.regions))
@@ -132,7 +132,7 @@ def main() -> int:
     if arguments.sizes is not None:
         return int(not report(arguments.sizes or list(FAMILIES), arguments.targets.split(",")))
     measure(100, arguments.target)  # what is imported when it is first needed does not count
-    print(f"{'operators':>10}{'import':>10}{'optimise':>10}{'partition':>10}{'verify':>10}{'all, s':>10}  left at the end")
+    print(f"{'operators':>10}{'import':>10}{'optimize':>10}{'partition':>10}{'verify':>10}{'all, s':>10}  left at the end")
     found = []
     for count in arguments.counts:
         item = measure(count, arguments.target)

@@ -1,4 +1,4 @@
-"""Summarise the benchmark pages: one table with a row per model and a column per instruction set and precision.
+"""Summarize the benchmark pages: one table with a row per model and a column per instruction set and precision.
 
     python benchmarks/summary.py [--check]
 

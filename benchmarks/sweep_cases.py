@@ -318,7 +318,7 @@ def _boxes(count: int, most: float) -> Array:
     return np.concatenate([corners.min(1), corners.max(1)], 1)
 
 
-def _quantised() -> Iterator[Case]:
+def _quantized() -> Iterator[Case]:
     scale, zero = number(0.02), number(3, "uint8")
     yield Case("quantize", ("quantize",), "QuantizeLinear", (Input(ROW),), (scale, zero))
     yield Case("dequantize", ("dequantize",), "DequantizeLinear", (Input(ROW, "uint8", 0, 255),), (scale, zero))
@@ -393,7 +393,7 @@ def _moved() -> Iterator[Case]:
         yield Case(name.replace("_", " "), (name,), op, (), attrs={"shape": [128, 768]}, sizes={TYPICAL: {}}, opset=21)
 
 
-CASES: tuple[Case, ...] = (*_elementwise(), *_reductions(), *_products(), *_windows(), *_quantised(), *_moved())
+CASES: tuple[Case, ...] = (*_elementwise(), *_reductions(), *_products(), *_windows(), *_quantized(), *_moved())
 """All cases."""
 
 UNCOVERED: Mapping[str, str] = {
@@ -408,7 +408,7 @@ UNCOVERED: Mapping[str, str] = {
         "containers, which the host handles",
     ),
     **dict.fromkeys(
-        ("string_concat", "string_equal", "string_split", "string_normalise", "regex_full_match", "string_cast", "lookup"),
+        ("string_concat", "string_equal", "string_split", "string_normalize", "regex_full_match", "string_cast", "lookup"),
         "strings, which the host handles",
     ),
 }  # fmt: skip

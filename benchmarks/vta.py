@@ -25,7 +25,7 @@ from inlaid.lowering.steps import StepProgram
 from inlaid.tensor.region import RegionBuffer
 from inlaid_runtime.artifact import Signature
 from inlaid_runtime.types import dtype
-from inlaid_vta_fpga.compiler.legalise import AluStage, Layer, ProductStage, bias_blocks, pack_weights
+from inlaid_vta_fpga.compiler.legalize import AluStage, Layer, ProductStage, bias_blocks, pack_weights
 from inlaid_vta_fpga.compiler.region import compile_layers
 from inlaid_vta_fpga.image import Image
 from inlaid_vta_fpga.isa.config import Config
@@ -94,7 +94,7 @@ def gemm_cycles(name: str) -> int:
 
 
 def table() -> Iterator[str]:
-    """Each layer's cycles and utilisation in each mode, as Markdown."""
+    """Each layer's cycles and utilization in each mode, as Markdown."""
     totals = dict.fromkeys(MODES, 0)
     best = 0.0
     yield f"| layer | times | GEMM cycles | {' | '.join(f'{mode}: cycles | of GEMM peak' for mode in MODES)} |"
@@ -145,17 +145,17 @@ def page() -> str:
 
 def network() -> Iterator[str]:
     """Compilation and runs of int8 ResNet-18."""
-    quantised = resnet18.quantised(resnet18.build())
+    quantized = resnet18.quantized(resnet18.build())
     data = {"x": np.random.default_rng(7).normal(size=(1, 3, 224, 224)).astype(np.float32)}
     begin = time.process_time()
-    executable = inlaid.compile(quantised, ["vta_fpga", "x86"], cache=False)
+    executable = inlaid.compile(quantized, ["vta_fpga", "x86"], cache=False)
     seconds = time.process_time() - begin
     (found,) = executable.run(data).values()
     begin = time.process_time()
     executable.run(data)
     run = time.process_time() - begin
-    (wanted,) = inlaid.compile(quantised, ["x86"]).run(data).values()
-    cycles = inlaid.compile(quantised, ["vta_fpga:simulator=timing", "x86"]).profile(data)
+    (wanted,) = inlaid.compile(quantized, ["x86"]).run(data).values()
+    cycles = inlaid.compile(quantized, ["vta_fpga:simulator=timing", "x86"]).profile(data)
     vta = sum(row.seconds for row in cycles.rows() if row.target.startswith("vta_fpga"))
     yield "| ResNet-18, int8, 224 by 224, targets `vta_fpga,x86` | |"
     yield "|---|--:|"

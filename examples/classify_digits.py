@@ -5,7 +5,7 @@
 The network, the 360 images, their source and the training program are in examples/digits/. The network misclassifies a few digits,
 and some of these are shown.
 
-Exits with status 1 if fewer images are recognised than after training.
+Exits with status 1 if fewer images are recognized than after training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import inlaid
 
 HERE = Path(__file__).parent / "digits"
 EXPECTED = 353
-"""Number of images that the trained network recognises, computed by numpy."""
+"""Number of images that the trained network recognizes, computed by numpy."""
 RUNS = 20
 INK = " .:-=+*#%@"
 
@@ -60,10 +60,10 @@ def main() -> int:
     captions = [f"is {label}, taken for {guess}" for label, guess in zip(labels, found, strict=True)]
     for title, chosen in (("the first four", range(4)), ("mistakes of the network", np.flatnonzero(~right)[:4])):
         print(f"\n{title}:\n{side_by_side(images[chosen], [captions[index] for index in chosen])}")
-    print(f"\n{right.sum()} of {right.size} handwritten digits recognised; {EXPECTED} expected")
+    print(f"\n{right.sum()} of {right.size} handwritten digits recognized; {EXPECTED} expected")
     print(f"latency: {1e6 * statistics.median(times) / len(images):.1f} µs for an image, in a batch of {len(images)}")
     good = right.sum() >= EXPECTED
-    print("the demo works" if good else "THE RESULT IS WRONG: fewer digits are recognised than numpy recognises")
+    print("the demo works" if good else "THE RESULT IS WRONG: fewer digits are recognized than numpy recognizes")
     return 0 if good else 1
 
 

@@ -47,7 +47,7 @@ class Outcome:
 class Expected:
     """What ONNX Runtime answers.
 
-    A model in QDQ form runs without graph optimisations: what it says is a float operator between roundings, whereas the
+    A model in QDQ form runs without graph optimizations: what it says is a float operator between roundings, whereas the
     fused 8-bit kernels round differently, and saturate on processors without VNNI.
     """
 

@@ -182,7 +182,7 @@ def sklearn_models() -> Iterable[Model]:
         ("sklearn_boosting", "tree ensembles", _matrix),
         ("sklearn_columns", "tables", _columns),
         ("sklearn_svm", "tables", _matrix),
-        ("sklearn_neighbours", "tables", _matrix),
+        ("sklearn_neighbors", "tables", _matrix),
         ("sklearn_clusters", "tables", _matrix),
         ("sklearn_outliers", "tree ensembles", _matrix),
         ("sklearn_process", "tables", _matrix),

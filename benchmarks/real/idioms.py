@@ -110,7 +110,7 @@ def conv(
 
 
 def batch_norm(net: Net, x: str, channels: int, name: str) -> str:
-    """Batch normalisation by running statistics."""
+    """Batch normalization by running statistics."""
     with net.scope(name):
         parts = [net.weight(part, (channels,), 0.3, around=1.0) for part in ("scale", "variance")]
         shifts = [net.weight(part, (channels,), 0.3) for part in ("bias", "mean")]
@@ -136,17 +136,17 @@ def hard_swish(net: Net, x: str) -> str:
 
 
 def norm(net: Net, x: str, width: int, name: str, epsilon: float = 1e-5) -> str:
-    """Layer normalisation over the last axis, decomposed as torch does before opset 17."""
+    """Layer normalization over the last axis, decomposed as torch does before opset 17."""
     with net.scope(name):
-        centred = net.node("Sub", x, reduce(net, "ReduceMean", x, -1))
-        variance = reduce(net, "ReduceMean", net.node("Pow", centred, net.constant(2.0)), -1)
-        unit = net.node("Div", centred, net.node("Sqrt", net.node("Add", variance, net.constant(epsilon))))
+        centerd = net.node("Sub", x, reduce(net, "ReduceMean", x, -1))
+        variance = reduce(net, "ReduceMean", net.node("Pow", centerd, net.constant(2.0)), -1)
+        unit = net.node("Div", centerd, net.node("Sqrt", net.node("Add", variance, net.constant(epsilon))))
         scaled = net.node("Mul", unit, net.weight("scale", (width,), 0.1, around=1.0))
         return net.node("Add", scaled, net.weight("bias", (width,), 0.1))
 
 
 def group_norm(net: Net, x: str, channels: int, groups: int, name: str) -> str:
-    """Group normalisation as torch exports it: InstanceNormalization over reshaped groups, then scale and shift."""
+    """Group normalization as torch exports it: InstanceNormalization over reshaped groups, then scale and shift."""
     with net.scope(name):
         flat = net.node("Reshape", x, net.shape(0, groups, -1))
         ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)

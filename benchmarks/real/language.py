@@ -235,7 +235,7 @@ def newest() -> onnx.ModelProto:
 
 
 def int8_decoder() -> onnx.ModelProto:
-    """A feed-forward block in dynamic 8 bits: DynamicQuantizeLinear and MatMulInteger, as ONNX Runtime's quantiser writes it."""
+    """A feed-forward block in dynamic 8 bits: DynamicQuantizeLinear and MatMulInteger, as ONNX Runtime's quantizer writes it."""
     net = Net("int8_decoder", opset=13)
     x = net.input("x", ("batch", "sequence", 32))
 

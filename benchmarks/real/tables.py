@@ -135,7 +135,7 @@ def forest(learning: int) -> onnx.ModelProto:
 
 
 def image_classifier() -> onnx.ModelProto:
-    """A small residual network, to be quantised."""
+    """A small residual network, to be quantized."""
     net = Net("image_classifier", opset=13)
     image = net.input("image", ("batch", 3, "height", "width"))
     x = net.node("Relu", conv(net, image, 3, 16, "stem", stride=2))
@@ -147,8 +147,8 @@ def image_classifier() -> onnx.ModelProto:
     return net.build()
 
 
-def quantised(build: Callable[[], onnx.ModelProto], feeds: Callable[[Draw], Feeds], operators: bool) -> onnx.ModelProto:
-    """The model in 8 bits by ONNX Runtime's quantiser: QDQ, or where `operators`, the QOperator form."""
+def quantized(build: Callable[[], onnx.ModelProto], feeds: Callable[[Draw], Feeds], operators: bool) -> onnx.ModelProto:
+    """The model in 8 bits by ONNX Runtime's quantizer: QDQ, or where `operators`, the QOperator form."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
@@ -206,9 +206,9 @@ def models() -> Iterable[Model]:
         ("two_tower", "recommender", two_tower, visits, ((1, 10, 5), (3, 20, 1), (2, 1, 60))),
         ("messages", "graphs", messages, graph, ((10, 30), (4, 1), (50, 200))),
         ("forest", "tree ensembles", lambda: forest(3), missing, ((1,), (20,), (300,))),
-        ("image_qdq", "classification", partial(quantised, image_classifier, calibration, False), picture, pictures),
-        ("image_qoperator", "classification", partial(quantised, image_classifier, calibration, True), picture, pictures),
-        ("dscnn_qdq", "keyword spotting", partial(quantised, dscnn, partial(sound, n=4), False), sound, ((1,), (3,))),
+        ("image_qdq", "classification", partial(quantized, image_classifier, calibration, False), picture, pictures),
+        ("image_qoperator", "classification", partial(quantized, image_classifier, calibration, True), picture, pictures),
+        ("dscnn_qdq", "keyword spotting", partial(quantized, dscnn, partial(sound, n=4), False), sound, ((1,), (3,))),
     )
     for name, domain, load, feeds, sizes in rows:
         yield Model(name, domain, SCRIPT, load, feeds, sizes)

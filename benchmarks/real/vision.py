@@ -53,16 +53,16 @@ def ssd_nms() -> onnx.ModelProto:
         return reshape(net, value, size(net, image, 0), -1, count)
 
     boxes, scores = rows(boxes, 4), net.node("Softmax", rows(scores, classes), axis=2)
-    # The grid of centres, by Range and Expand.
+    # The grid of centers, by Range and Expand.
     down, across = cast(net, arange(net, size(net, x, 2))), cast(net, arange(net, size(net, x, 3)))
     grid = net.node("Concat", unsqueeze(net, size(net, x, 2), 0), unsqueeze(net, size(net, x, 3), 0), axis=0)
     ys = net.node("Expand", unsqueeze(net, down, 1), grid)
     xs = net.node("Expand", unsqueeze(net, across, 0), grid)
-    centres = net.node("Concat", unsqueeze(net, ys, 2), unsqueeze(net, xs, 2), axis=2)
-    centres = net.node("Mul", net.node("Add", centres, net.constant(0.5)), net.constant(8.0))
-    centres = net.node("Reshape", net.node("Concat", centres, centres, centres, axis=2), net.shape(1, -1, 2))
+    centers = net.node("Concat", unsqueeze(net, ys, 2), unsqueeze(net, xs, 2), axis=2)
+    centers = net.node("Mul", net.node("Add", centers, net.constant(0.5)), net.constant(8.0))
+    centers = net.node("Reshape", net.node("Concat", centers, centers, centers, axis=2), net.shape(1, -1, 2))
     offset, extent = (cut(net, boxes, start, start + 2, 2) for start in (0, 2))
-    middle = net.node("Add", centres, net.node("Mul", offset, net.constant(4.0)))
+    middle = net.node("Add", centers, net.node("Mul", offset, net.constant(4.0)))
     half = net.node("Mul", net.node("Exp", net.node("Mul", extent, net.constant(0.2))), net.constant(6.0))
     corners = net.node("Concat", net.node("Sub", middle, half), net.node("Add", middle, half), axis=2)
     ranked = net.node("Transpose", cut(net, scores, 1, classes, 2), perm=[0, 2, 1])
@@ -143,12 +143,12 @@ def two_stage() -> onnx.ModelProto:
     columns = size(net, x, 3)
     middle_y = cast(net, net.node("Div", order, columns))
     middle_x = cast(net, net.node("Mod", order, columns))
-    centres = net.node("Concat", unsqueeze(net, middle_x, 1), unsqueeze(net, middle_y, 1), axis=1)
+    centers = net.node("Concat", unsqueeze(net, middle_x, 1), unsqueeze(net, middle_y, 1), axis=1)
     offset, extent = split(net, chosen, [2, 2], 1)
-    centres = net.node("Add", net.node("Mul", centres, net.constant(4.0)), offset)
+    centers = net.node("Add", net.node("Mul", centers, net.constant(4.0)), offset)
     extent = net.node("Mul", net.node("Exp", net.node("Clip", extent, "", net.constant(4.0))), net.constant(8.0))
-    low = net.node("Max", net.node("Sub", centres, extent), net.constant(0.0))
-    boxes = net.node("Concat", low, net.node("Add", centres, extent), axis=1)
+    low = net.node("Max", net.node("Sub", centers, extent), net.constant(0.0))
+    boxes = net.node("Concat", low, net.node("Add", centers, extent), axis=1)
     count = size(net, boxes, 0)
     which = net.node("ConstantOfShape", unsqueeze(net, count, 0), value=onnx.helper.make_tensor("value", INT64, [1], [0]))
     regions = net.node(
@@ -229,7 +229,7 @@ def crnn() -> onnx.ModelProto:
 
 
 def pose() -> onnx.ModelProto:
-    """Heat maps of joints and their decoding: ArgMax, Div and Mod, and a quarter step towards the larger neighbour (opset 13)."""
+    """Heat maps of joints and their decoding: ArgMax, Div and Mod, and a quarter step towards the larger neighbor (opset 13)."""
     net = Net("pose", opset=13)
     image = net.input("image", ("batch", 3, "height", "width"))
     x = conv_bn_relu(net, image, 3, 16, "stem", stride=2)
@@ -274,7 +274,7 @@ def siamese() -> onnx.ModelProto:
 
 
 def face_embedding() -> onnx.ModelProto:
-    """A face descriptor: PRelu, depthwise convolutions, a global depthwise one, and L2 normalisation by Clip and Expand."""
+    """A face descriptor: PRelu, depthwise convolutions, a global depthwise one, and L2 normalization by Clip and Expand."""
     net = Net("face_embedding", opset=14)
     x = net.input("image", ("batch", 3, 48, 48))
 
@@ -314,7 +314,7 @@ def mobilenet_v3() -> onnx.ModelProto:
 
 
 def optical_flow() -> onnx.ModelProto:
-    """One frame warped to another by a predicted flow: GridSample over a grid of Range, Tile and a normalisation (opset 16)."""
+    """One frame warped to another by a predicted flow: GridSample over a grid of Range, Tile and a normalization (opset 16)."""
     net = Net("optical_flow", opset=16)
     pair = [net.input(name, (1, 3, "height", "width")) for name in ("first", "second")]
     x = net.node("Relu", conv(net, net.node("Concat", *pair, axis=1), 6, 16, "conv0"))
@@ -339,7 +339,7 @@ def optical_flow() -> onnx.ModelProto:
 
 
 def point_cloud() -> onnx.ModelProto:
-    """Points with their k nearest neighbours: a distance matrix, TopK, gathered edges, and maxima (opset 13)."""
+    """Points with their k nearest neighbors: a distance matrix, TopK, gathered edges, and maxima (opset 13)."""
     net = Net("point_cloud", opset=13)
     points = net.input("points", ("batch", "points", 3))
     square = reduce(net, "ReduceSum", net.node("Mul", points, points), 2)
@@ -352,8 +352,8 @@ def point_cloud() -> onnx.ModelProto:
     flat = net.node("Reshape", net.node("Add", nearest, unsqueeze(net, first, 1, 2)), net.shape(-1))
     gathered = net.node("Gather", net.node("Reshape", points, net.shape(-1, 3)), flat, axis=0)
     edges = reshape(net, gathered, batch, count, 4, 3)
-    centre = unsqueeze(net, points, 2)
-    x = net.node("Concat", net.node("Sub", edges, centre), net.node("Expand", centre, net.node("Shape", edges)), axis=3)
+    center = unsqueeze(net, points, 2)
+    x = net.node("Concat", net.node("Sub", edges, center), net.node("Expand", center, net.node("Shape", edges)), axis=3)
     x = net.node("LeakyRelu", net.node("MatMul", x, net.weight("edge", (6, 16), 0.7)), alpha=0.2)
     x = reduce(net, "ReduceMax", x, 2, keep=0)
     x = net.node("Relu", net.node("MatMul", x, net.weight("point", (16, 32), 0.4)))

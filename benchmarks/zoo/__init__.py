@@ -32,7 +32,7 @@ from zoo.language import (
 )
 from zoo.light import IMAGE, light
 from zoo.ocr import TINY_CRNN, TINY_FINDER, crnn, text_finder
-from zoo.quantised import quantised
+from zoo.quantized import quantized
 from zoo.sizes import Range, Symbolic, feeds
 from zoo.speech import TINY_SPEECH, speech
 from zoo.vision import TINY_MOBILENET, TINY_VIT, mobilenet, vit
@@ -146,28 +146,28 @@ FLOAT: Mapping[str, Entry] = MappingProxyType({**LIGHT_MODELS, **GENERATED})
 """Every model in float32, by name."""
 
 
-def _quantised(
+def _quantized(
     build: Callable[[], onnx.ModelProto], sizes: Mapping[str, Range] = MappingProxyType({}), signed: bool = False
 ) -> onnx.ModelProto:
     model = build()
-    return quantised(model, lambda seed: feeds(model, seed, {name: low for name, (low, _) in sizes.items()}), signed)
+    return quantized(model, lambda seed: feeds(model, seed, {name: low for name, (low, _) in sizes.items()}), signed)
 
 
 def _in_int8(entry: Entry, signed: bool = False) -> Entry:
-    convert = partial(_quantised, signed=signed)
+    convert = partial(_quantized, signed=signed)
     symbolic = entry.symbolic and replace(entry.symbolic, build=partial(convert, entry.symbolic.build, entry.symbolic.sizes))
     return Entry(partial(convert, entry.full), partial(convert, entry.tiny) if entry.tiny else None, symbolic)
 
 
-UNQUANTISED = ("lstm",)
-"""Models that ONNX Runtime's quantiser leaves in float."""
+UNQUANTIZED = ("lstm",)
+"""Models that ONNX Runtime's quantizer leaves in float."""
 UNSIGNED: Mapping[str, Entry] = MappingProxyType(
-    {f"{name}_int8": _in_int8(entry) for name, entry in FLOAT.items() if name not in UNQUANTISED}
+    {f"{name}_int8": _in_int8(entry) for name, entry in FLOAT.items() if name not in UNQUANTIZED}
 )
 """The same in eight bits, with activations in uint8. Building them takes ONNX Runtime."""
 
 SIGNED: Mapping[str, Entry] = MappingProxyType(
-    {f"{name}_int8_signed": _in_int8(entry, signed=True) for name, entry in FLOAT.items() if name not in UNQUANTISED}
+    {f"{name}_int8_signed": _in_int8(entry, signed=True) for name, entry in FLOAT.items() if name not in UNQUANTIZED}
 )
 """The same with activations in int8, which ONNX Runtime's quantizer and `inlaid.quantize` write by default."""
 

@@ -36,7 +36,7 @@ TINY_DCGAN = Dcgan(latent=6, width=4)
 
 
 def dcgan(config: Dcgan = Dcgan(), batch: Size = 1) -> onnx.ModelProto:
-    """float32 [batch, latent, 1, 1] → [batch, 3, 64, 64]; batch normalisation is folded."""
+    """float32 [batch, latent, 1, 1] → [batch, 3, 64, 64]; batch normalization is folded."""
     net = Net("dcgan")
     x = net.input("noise", (batch, config.latent, 1, 1))
     widths = [config.latent, *(config.width * factor for factor in (8, 4, 2, 1))]

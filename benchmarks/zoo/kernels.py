@@ -12,7 +12,7 @@ import onnx
 
 from zoo.layers import attention, gelu_erf, linear
 from zoo.net import Net, Size
-from zoo.quantised import quantised
+from zoo.quantized import quantized
 from zoo.sizes import Range, Symbolic, feeds
 
 BATCH, SIDE, LENGTH, ROWS = (2, 8), (20, 40), (32, 160), (40, 400)
@@ -111,7 +111,7 @@ def _concat(shape: Sequence[Size]) -> onnx.ModelProto:
 
 def _in_int8(build: Callable[[], onnx.ModelProto], sizes: Mapping[str, Range]) -> onnx.ModelProto:
     model = build()
-    return quantised(model, lambda seed: feeds(model, seed, {name: high for name, (_, high) in sizes.items()}))
+    return quantized(model, lambda seed: feeds(model, seed, {name: high for name, (_, high) in sizes.items()}))
 
 
 def _kernels() -> dict[str, Symbolic]:

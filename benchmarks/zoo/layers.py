@@ -42,7 +42,7 @@ def conv(
 
 
 def layer_norm(net: Net, x: str, width: int, name: str, epsilon: float = 1e-5) -> str:
-    """Layer normalisation over the last axis."""
+    """Layer normalization over the last axis."""
     with net.scope(name):
         scale = net.weight("scale", (width,), 0.1, around=1.0)
         return net.node("LayerNormalization", x, scale, net.weight("bias", (width,), 0.1), axis=-1, epsilon=epsilon)

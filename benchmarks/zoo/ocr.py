@@ -1,4 +1,4 @@
-"""Reading text: finding it in images (after DBNet), and recognising a line of it (CRNN)."""
+"""Reading text: finding it in images (after DBNet), and recognizing a line of it (CRNN)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _larger(net: Net, x: str, factor: int) -> str:
 
 @dataclass(frozen=True)
 class Crnn:
-    """A recogniser of lines (Shi et al., 2015, table 1). `widths` are of its convolutions."""
+    """A recognizer of lines (Shi et al., 2015, table 1). `widths` are of its convolutions."""
 
     widths: tuple[int, ...] = (64, 128, 256, 256, 512, 512, 512)
     hidden: int = 256
@@ -96,7 +96,7 @@ _POOLS = {0: (2, 2), 1: (2, 2), 3: (2, 1), 5: (2, 1)}
 
 def crnn(config: Crnn = Crnn(), batch: Size = 1, width: Size = 0) -> onnx.ModelProto:
     """float32 [batch, 1, 32, width] → log-probabilities [steps, batch, classes], a step for every four columns; 0 is the
-    configuration's width. Batch normalisation is folded."""
+    configuration's width. Batch normalization is folded."""
     net = Net("crnn")
     x, channels = net.input("line", (batch, 1, 32, width or config.line)), 1
     for layer, outputs in enumerate(config.widths):

@@ -13,7 +13,7 @@ from zoo.net import Net, Size
 
 @dataclass(frozen=True)
 class Speech:
-    """The encoder of a streaming recogniser (after He et al., 2019): causal convolutions over time, then LSTM layers with
+    """The encoder of a streaming recognizer (after He et al., 2019): causal convolutions over time, then LSTM layers with
     projections, and the log-probabilities of characters."""
 
     features: int = 80

@@ -34,7 +34,7 @@ TINY_MOBILENET = MobileNet(((1, 8, 1, 1), (6, 12, 2, 2)), first=8, last=24, imag
 
 
 def mobilenet(config: MobileNet = MobileNet(), batch: Size = 1, height: Size = 0, width: Size = 0) -> onnx.ModelProto:
-    """float32 [batch, 3, height, width] → [batch, classes]; 0 is the configuration's size. Batch normalisation is folded, as
+    """float32 [batch, 3, height, width] → [batch, classes]; 0 is the configuration's size. Batch normalization is folded, as
     exporters fold it."""
     net = Net("mobilenet_v2")
     x = net.input("image", (batch, 3, height or config.image, width or config.image))

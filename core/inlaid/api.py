@@ -89,8 +89,8 @@ def compile(
         "model" keeps the model's dtypes; "bf16" multiplies float32 in bfloat16 and accumulates in float32
         (`inlaid.passes.lower_precision` states the loss of accuracy).
     placement
-        "priority" gives an operator to the first target that accepts it; "cost" minimises predicted time, transfers included;
-        "measured" minimises time with operators timed on their targets. Operators that no target accepts run on numpy
+        "priority" gives an operator to the first target that accepts it; "cost" minimizes predicted time, transfers included;
+        "measured" minimizes time with operators timed on their targets. Operators that no target accepts run on numpy
         (`reference`).
     lock
         A file written by `inlaid partition --lock`, whose placement is used. `LockWarning` lists operators that would be placed
@@ -360,7 +360,7 @@ def _names(argument: str, value: Any) -> tuple[str, ...]:
 
 
 def checked_targets(targets: Sequence[str] | None) -> tuple[str, ...]:
-    """Normalise the `targets` argument: a string is one target, None means the default targets. Raises `TargetError`."""
+    """Normalize the `targets` argument: a string is one target, None means the default targets. Raises `TargetError`."""
     if targets is None:
         return default_targets()
     found = (targets,) if isinstance(targets, str) else targets

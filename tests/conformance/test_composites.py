@@ -28,10 +28,10 @@ from inlaid.graph.pattern import (
 from inlaid.ops.composites import (
     biased,
     padded_conv,
-    quantised_average_pool,
-    quantised_binary,
-    quantised_conv,
-    quantised_mean,
+    quantized_average_pool,
+    quantized_binary,
+    quantized_conv,
+    quantized_mean,
 )
 from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Accept, Conformance, ExpectedFailure, OpRule, Region, Reject, Tolerance, Verdict
@@ -58,7 +58,7 @@ def gelu() -> Pattern:
     return is_op("mul")(is_op("mul")(x, inner), is_scalar(0.5))
 
 
-def centred() -> Pattern:
+def centerd() -> Pattern:
     x = wildcard()
     total = is_op("reduce_sum")(x).has_attr(keepdims=True)
     return is_op("sub")(x, is_op("div")(total, is_const().has_rank(0)))
@@ -77,7 +77,7 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
     "a product of a product": lambda: is_op("matmul")(is_op("softmax")(is_op("matmul")(wildcard(), wildcard())), wildcard()),
     "a product from the right": lambda: is_op("matmul")(wildcard(), is_op("exp")(wildcard())),
     "one thing twice": gelu,
-    "a mean": centred,
+    "a mean": centerd,
     "both sides": lambda: is_op("concat")(rectified(wildcard()), is_op("sigmoid")(wildcard())),
     "a choice": lambda: is_op("where")(is_op("less")(wildcard(), wildcard()), rectified(wildcard()), wildcard()),
     "a result of several": lambda: rectified(tuple_item(is_op("topk")(wildcard()), 0)),
@@ -87,10 +87,10 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
     "indices": lambda: rectified(is_op("take")(is_const().has_rank(2), wildcard())),
     "computed indices": lambda: is_op("take")(wildcard(), is_op("neg")(wildcard().has_dtype("int32"))),
     "integers": lambda: is_op("add")(is_op("mul")(wildcard().has_dtype("int8"), wildcard()), wildcard()),
-    "a quantised layer": quantised_conv,
-    "two quantised tensors": lambda: quantised_binary("add"),
+    "a quantized layer": quantized_conv,
+    "two quantized tensors": lambda: quantized_binary("add"),
     "a layer stored": stored_conv,
-    "an average pool": quantised_average_pool,
+    "an average pool": quantized_average_pool,
     "an operator of a vendor's own": lambda: rectified(is_op(Operator("acme.twin", lambda attrs, a, b: a, arity=(2, 2)))),
 }
 
@@ -137,7 +137,7 @@ def test_an_example_with_an_index_out_of_range_does_not_count() -> None:
 
 
 def test_bounds_of_one_type_beside_data_of_another_are_drawn_again() -> None:
-    found = under_test(OpRule(quantised_mean(), "mean"), dtypes=("int8", "uint8"))
+    found = under_test(OpRule(quantized_mean(), "mean"), dtypes=("int8", "uint8"))
     assert not composites.agrees(found, "mean")
 
 

@@ -125,7 +125,7 @@ def test_loads():
 @needs_x86
 def test_scaling():
     printed = run("scaling.py", "100", "200", "--passes", codes=(0, 1))
-    for part in ("import", "optimise", "partition", "verify", "dead_code"):
+    for part in ("import", "optimize", "partition", "verify", "dead_code"):
         assert part in printed
 
 
@@ -235,7 +235,7 @@ def test_compiling(tmp_path, monkeypatch):
 
 @needs_x86
 @pytest.mark.slow
-def test_quantised_models_take_turns():
+def test_quantized_models_take_turns():
     (line,) = run("quantized.py", "squeezenet", "--seconds", "0.01").splitlines()
     labels = [part.split(" ms ")[0].rsplit(maxsplit=1)[0] for part in line.removeprefix("squeezenet").split(")")[:-1]]
     assert [label.strip() for label in labels] == [

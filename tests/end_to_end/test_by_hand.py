@@ -337,11 +337,11 @@ def window(layout: str) -> inlaid.Schedule:
 
 
 @needs_x86
-def test_lanes_of_registers_are_neighbours():
+def test_lanes_of_registers_are_neighbors():
     x, w = integers(8, 11), integers(4, 8, 3)
     want = np.maximum(sum(w[:, :, r] @ x[:, r : r + 9] for r in range(3)), 0)
     np.testing.assert_array_equal(inlaid.build(window("(o, q) -> (q, o)"), TARGET)(x, w), want)
     with pytest.raises(inlaid.InlaidError) as caught:
         inlaid.build(window("(o, q) -> (o, q)"), TARGET)
     assert "must be contiguous in register buffer total" in str(caught.value)
-    assert "make the vectorised index the last one by transform_layout" in str(caught.value)
+    assert "make the vectorized index the last one by transform_layout" in str(caught.value)

@@ -1,8 +1,8 @@
-"""Models in eight bits on x86, made by ONNX Runtime's quantiser: the integers that ONNX Runtime computes.
+"""Models in eight bits on x86, made by ONNX Runtime's quantizer: the integers that ONNX Runtime computes.
 
 ONNX Runtime has two answers itself. Plain, it computes in float32 what stands between DequantizeLinear and QuantizeLinear;
-optimised, it fuses them to integer operators of its own, some of which round elsewhere (the sum of two branches) or approximate (a
-softmax from a table). Inlaid sums products in integers, as the optimised execution does, and computes all else as the plain one.
+optimized, it fuses them to integer operators of its own, some of which round elsewhere (the sum of two branches) or approximate (a
+softmax from a table). Inlaid sums products in integers, as the optimized execution does, and computes all else as the plain one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from zoo import GENERATED, feeds
 from zoo.net import Net
-from zoo.quantised import quantised
+from zoo.quantized import quantized
 
 TARGET = "x86:threads=1"
 INTEGER_ALONE = ("mobilenet_v2",)
-"""Models in which nothing is computed in float between quantisations but sums of branches."""
+"""Models in which nothing is computed in float between quantizations but sums of branches."""
 
 pytestmark = pytest.mark.skipif(
     "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.skipif(
 
 
 def in_eight_bits(model, signed=False, per_channel=True):
-    return quantised(model, lambda seed: feeds(model, seed), signed, per_channel)
+    return quantized(model, lambda seed: feeds(model, seed), signed, per_channel)
 
 
 def scales(model):
-    """The step from one integer to the next of each output that is dequantised last."""
+    """The step from one integer to the next of each output that is dequantized last."""
     weights = {item.name: item for item in model.graph.initializer}
     import onnx
 
@@ -46,7 +46,7 @@ def scales(model):
 
 
 def assert_integers(model, found, expected, most):
-    """Outputs that are dequantised last differ by so many steps at most; others by what float32 may."""
+    """Outputs that are dequantized last differ by so many steps at most; others by what float32 may."""
     steps = scales(model)
     for name, other in expected.items():
         off = np.abs(found[name] - other).max()
@@ -87,13 +87,13 @@ def test_tiny(name, form):
     for seed in (7, 8):
         arrays = feeds(model, seed)
         found = executable.run(arrays)
-        assert_integers(model, found, answers(model, arrays, optimised=False), 0)
+        assert_integers(model, found, answers(model, arrays, optimized=False), 0)
         if name in INTEGER_ALONE:
-            assert_integers(model, found, answers(model, arrays, optimised=True), 0)
+            assert_integers(model, found, answers(model, arrays, optimized=True), 0)
 
 
 def a_network():
-    """What quantised networks are made of: strides, groups, pads, branches that are joined and added, pools, a product."""
+    """What quantized networks are made of: strides, groups, pads, branches that are joined and added, pools, a product."""
     net = Net("parts")
     x = net.input("x", (2, 6, 13, 11))
 
@@ -122,7 +122,7 @@ def test_what_networks_are_made_of(target, signed, per_channel):
     executable = inlaid.compile(model, [target])
     for seed in range(3):
         arrays = feeds(model, seed)
-        assert_integers(model, executable.run(arrays), answers(model, arrays, optimised=False), 1)
+        assert_integers(model, executable.run(arrays), answers(model, arrays, optimized=False), 1)
 
 
 def test_products_are_of_integers():
@@ -143,11 +143,11 @@ def test_one_executable_for_all_sizes():
     from zoo.vision import TINY_MOBILENET, mobilenet
 
     model = mobilenet(TINY_MOBILENET, "batch")
-    model = quantised(model, lambda seed: feeds(model, seed, {"batch": 2}))
+    model = quantized(model, lambda seed: feeds(model, seed, {"batch": 2}))
     executable = inlaid.compile(model, [TARGET])
     for batch in (1, 3, 5):
         arrays = feeds(model, sizes={"batch": batch})
-        assert_integers(model, executable.run(arrays), answers(model, arrays, optimised=False), 0)
+        assert_integers(model, executable.run(arrays), answers(model, arrays, optimized=False), 0)
 
 
 def test_the_same_model_every_time():

@@ -90,11 +90,11 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 
 @in_browser
-def test_operators_are_found_clicked_and_coloured(tmp_path: Path) -> None:
+def test_operators_are_found_clicked_and_colored(tmp_path: Path) -> None:
     script = """
       fit([]); draw();
       const at = (x, y) => { const box = canvas.getBoundingClientRect(); return {clientX: box.left + x, clientY: box.top + y}; };
-      const [x, y] = centre(data.nodes[4]).map((value, axis) => value * scale + [shiftX, shiftY][axis]);
+      const [x, y] = center(data.nodes[4]).map((value, axis) => value * scale + [shiftX, shiftY][axis]);
       canvas.setPointerCapture = () => {};
       canvas.dispatchEvent(new PointerEvent("pointerdown", at(x, y)));
       canvas.dispatchEvent(new PointerEvent("pointerup", at(x, y)));
@@ -102,7 +102,7 @@ def test_operators_are_found_clicked_and_coloured(tmp_path: Path) -> None:
       const pixel = (x, y) => [...pen.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data].slice(0, 3);
       draw();
       told.pixel = pixel(x - scale * WIDE * .4, y);
-      told.colour = colour(data.nodes[4].target);
+      told.color = color(data.nodes[4].target);
       byId("search").value = "act7";
       byId("search").dispatchEvent(new Event("input"));
       told.found = byId("found").textContent;
@@ -125,7 +125,7 @@ def test_operators_are_found_clicked_and_coloured(tmp_path: Path) -> None:
     (part,) = node["parts"]
     assert part["node"] in found["details"] and data["targets"][node["target"]] in found["details"]
     assert all(verdict in found["details"] for verdict in part["verdicts"])
-    assert found["pixel"] == [int(found["colour"][place : place + 2], 16) for place in (1, 3, 5)]
+    assert found["pixel"] == [int(found["color"][place : place + 2], 16) for place in (1, 3, 5)]
     assert found["found"] == "1 found" and "act7" in found["second"]
     assert found["zoomed"] > 1.1 and found["pressed"] == "false"
     assert found["regions"] == len(data["regions"]) and found["marked"] == data["regions"][0]["operators"]

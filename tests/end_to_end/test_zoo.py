@@ -168,7 +168,7 @@ def test_kernels_of_few_sizes(name, most):
         found, expected = executable.run(arrays), reference.run(arrays)
         for output, other in expected.items():
             assert found[output].shape == other.shape
-            # Integers may round to the neighbouring step.
+            # Integers may round to the neighboring step.
             tolerance = 0.03 if "int8" in name else TOLERANCE
             np.testing.assert_allclose(found[output], other, rtol=0, atol=tolerance * np.abs(other).max(initial=0))
 

@@ -129,7 +129,7 @@ def read(device, queue, source):
     """Read a tensor after all commands on the queue."""
     found = np.zeros(source.shape, source.dtype)
     device.download(source, found, queue)
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     return found
 
 
@@ -173,7 +173,7 @@ class Run:
     def result(self):
         found = np.zeros(self.outputs[0].shape, np.float32)
         self.device.download(self.outputs[0], found, self.queue)
-        self.device.synchronise(self.device.event(self.queue))
+        self.device.synchronize(self.device.event(self.queue))
         return found
 
     def free(self):

@@ -16,7 +16,7 @@ from .printed import Check
 ROWS = 2
 
 
-def vectorised(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[ir.LoopProgram, list[np.ndarray]]:
+def vectorized(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[ir.LoopProgram, list[np.ndarray]]:
     """Draw a program of vectorized loops with one or two stores each, and its inputs."""
     made = _Programs(draw, dtypes)
     made.buffers = [made.buffer() for _ in range(3)]
@@ -71,7 +71,7 @@ def check_lanes(check: Check, dtypes: tuple[str, ...], examples: int, count: int
     @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def run(data):
-        pairs = [vectorised(data.draw, number, dtypes) for number in range(count)]
+        pairs = [vectorized(data.draw, number, dtypes) for number in range(count)]
         check([program for program, _ in pairs], [arrays for _, arrays in pairs])
 
     run()

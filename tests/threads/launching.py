@@ -53,10 +53,10 @@ def test_a_fault_is_raised_by_the_event_behind_it(device, queue, language, loade
     wrong.launch(kernel, [1])
     behind = device.event(queue)
     device.event(queue)
-    device.synchronise(before)
+    device.synchronize(before)
     with pytest.raises(KernelFault):
-        device.synchronise(behind)
-    device.synchronise(device.event(queue))
+        device.synchronize(behind)
+    device.synchronize(device.event(queue))
     wrong.free()
 
 

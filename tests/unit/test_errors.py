@@ -78,6 +78,6 @@ def test_remedies_of_the_library_name_no_option() -> None:
     found = list(_texts())
     assert len(found) > 20
     wrong = [
-        (path.name, text) for path, text in found if re.search(r"(?<!inlaid partition) --?[a-z]|\b(dims|targets|specialise)=", text)
+        (path.name, text) for path, text in found if re.search(r"(?<!inlaid partition) --?[a-z]|\b(dims|targets|specialize)=", text)
     ]
     assert not wrong

@@ -35,7 +35,7 @@ from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.types import TensorType
 from zoo import feeds
 from zoo.net import Net
-from zoo.quantised import quantised
+from zoo.quantized import quantized
 
 
 def integers(shape, dtype="int8", seed=0, bound=100):
@@ -368,7 +368,7 @@ def test_a_network_shared_with_another_target(vendors, others):
     if not {*others} <= {*vendors.kinds()}:
         pytest.skip('the x86 plugin is not installed: pip install "inlaid[x86]"')
     float_model = network()
-    model = quantised(float_model, lambda seed: feeds(float_model, seed), signed=True)
+    model = quantized(float_model, lambda seed: feeds(float_model, seed), signed=True)
     whole = inlaid.load(model)
     shared = compile_module(whole, ["acme", *others], vendors)
     targets = [region.target for region in shared.regions]

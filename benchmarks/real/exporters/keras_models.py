@@ -82,8 +82,8 @@ class Detector(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec((1, None, None, 3), name="image")])
     def __call__(self, image: Any) -> tuple[Any, Any]:
         y = tf.reshape(self.body(image), (-1, 5))
-        centre, half = tf.sigmoid(y[:, :2]) * 40, tf.exp(y[:, 2:4]) * 8
-        boxes, scores = tf.concat([centre - half, centre + half], 1), tf.sigmoid(y[:, 4])
+        center, half = tf.sigmoid(y[:, :2]) * 40, tf.exp(y[:, 2:4]) * 8
+        boxes, scores = tf.concat([center - half, center + half], 1), tf.sigmoid(y[:, 4])
         kept = tf.image.non_max_suppression(boxes, scores, 10, 0.4, 0.3)
         return tf.gather(boxes, kept), tf.gather(scores, kept)
 

@@ -17,7 +17,7 @@ from paddle.static import InputSpec
 
 
 def block(inputs: int, outputs: int, stride: Any = 1, groups: int = 1) -> nn.Sequential:
-    """Convolution, batch normalisation, hard swish, as the networks of PaddleOCR have them."""
+    """Convolution, batch normalization, hard swish, as the networks of PaddleOCR have them."""
     return nn.Sequential(
         nn.Conv2D(inputs, outputs, 3, stride, 1, groups=groups, bias_attr=False), nn.BatchNorm2D(outputs), nn.Hardswish()
     )

@@ -82,7 +82,7 @@ def exports() -> dict[str, Any]:
             options=PLAIN,
         ),
         "sklearn_svm": lambda: convert_sklearn(make_pipeline(StandardScaler(), SVR()).fit(x, target), "m", matrix),
-        "sklearn_neighbours": lambda: convert_sklearn(KNeighborsRegressor(3).fit(x[:80], target[:80]), "m", matrix),
+        "sklearn_neighbors": lambda: convert_sklearn(KNeighborsRegressor(3).fit(x[:80], target[:80]), "m", matrix),
         "sklearn_clusters": lambda: convert_sklearn(
             make_pipeline(PolynomialFeatures(2), PCA(5, random_state=0), KMeans(4, n_init=2, random_state=0)).fit(x), "m", matrix
         ),

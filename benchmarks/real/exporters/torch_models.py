@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch normalisation, ReLU."""
+    """Convolution, batch normalization, ReLU."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
 
 
@@ -50,8 +50,8 @@ class Detector(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         y = self.head(self.body(image))[0].flatten(1).t()
-        centre, extent = y[:, :2] * 20 + 16, (y[:, 2:4] * 0.3).exp() * 8
-        boxes = torch.cat([centre - extent, centre + extent], 1)
+        center, extent = y[:, :2] * 20 + 16, (y[:, 2:4] * 0.3).exp() * 8
+        boxes = torch.cat([center - extent, center + extent], 1)
         kept = greedy_nms(boxes, y[:, 4].sigmoid(), 0.5)
         return boxes[kept], y[:, 4].sigmoid()[kept]
 
@@ -181,7 +181,7 @@ class Tagger(nn.Module):
 
 
 class Spectrogram(nn.Module):
-    """A speech front end: STFT, power, a mel matrix and a logarithm, normalised by the mean of each utterance."""
+    """A speech front end: STFT, power, a mel matrix and a logarithm, normalized by the mean of each utterance."""
 
     def __init__(self) -> None:
         super().__init__()

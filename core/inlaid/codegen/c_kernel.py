@@ -19,7 +19,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
-from inlaid.tensor.transform.legalise import carrier, legalise
+from inlaid.tensor.transform.legalize import carrier, legalize
 from inlaid_runtime import arith
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.execution.c_source import spread
@@ -91,7 +91,7 @@ def print_prepared(
 
 def prepared(program: ir.LoopProgram, known: Mapping[int, Range] | None = None) -> ir.LoopProgram:
     """Legalize a kernel to C types and simplify it by the ranges `known` (see `print_kernel`)."""
-    program = legalise(expand_program(program), c_values.NATIVE)
+    program = legalize(expand_program(program), c_values.NATIVE)
     return narrow(program, _of_params(program, known))
 
 

@@ -13,4 +13,4 @@ def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
     rules = registry.op_rules(target, check_rule)
-    return Candidate(target, rules, dtypes, capabilities.dynamic_dims, plugin, capabilities.quantisation)
+    return Candidate(target, rules, dtypes, capabilities.dynamic_dims, plugin, capabilities.requantization)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.lock import Lock, replay
-from inlaid.partitioning.optimise import by_cost
+from inlaid.partitioning.optimize import by_cost
 from inlaid.partitioning.outline import Place, first_come
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import MEASURED, PLACEMENTS, PRIORITY, Settings

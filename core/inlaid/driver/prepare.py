@@ -42,9 +42,9 @@ def graph_passes(
 ) -> tuple[GraphPass, ...]:
     """Return the graph passes in order:
 
-    keep the conditions on sizes that the model states, since later passes may remove what states them; canonicalise; decompose
+    keep the conditions on sizes that the model states, since later passes may remove what states them; canonicalize; decompose
     operators that only the fallback accepts whole, and move element-wise operators before data movement; lower the precision;
-    remove dead channels while vectors stay full; canonicalise again, which folds expressions that these passes introduce; hoist
+    remove dead channels while vectors stay full; canonicalize again, which folds expressions that these passes introduce; hoist
     loop invariants; run the targets' passes; and move transposes to where they do not split regions. Raises `InputError` for an
     unknown precision.
     """

@@ -44,9 +44,9 @@ def import_model(
             content = _head(model) if model.suffix != _PACKAGE else b""
             # TensorFlow's .pb looks like ONNX: both are protocol buffers whose first field is a version.
             known = None if named else identify_format(model, content)
-            named = [] if known in (SAVED_MODEL, LFS) else [*_recognising(content, named or list(frontends)), *named]
+            named = [] if known in (SAVED_MODEL, LFS) else [*_recognizing(content, named or list(frontends)), *named]
     else:
-        named = _recognising(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
+        named = _recognizing(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
     if not named:
         raise _unknown(model, _head(model) if isinstance(model, Path) and model.suffix != _PACKAGE else b"", registry)
     plugin, frontend = named[0]
@@ -90,16 +90,16 @@ def _head(path: Path) -> bytes:
         raise ModelImportError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _recognising(model: object, frontends: list[tuple[str, Frontend]]) -> list[tuple[str, Frontend]]:
-    """Return the frontends that recognise `model`, the first bytes or an object. A frontend that raises does not recognise it."""
+def _recognizing(model: object, frontends: list[tuple[str, Frontend]]) -> list[tuple[str, Frontend]]:
+    """Return the frontends that recognize `model`, the first bytes or an object. A frontend that raises does not recognize it."""
 
-    def recognises(frontend: Frontend) -> bool:
+    def recognizes(frontend: Frontend) -> bool:
         try:
-            return frontend.recognises(model)
+            return frontend.recognizes(model)
         except Exception:
             return False
 
-    return [item for item in frontends if recognises(item[1])]
+    return [item for item in frontends if recognizes(item[1])]
 
 
 def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidError:

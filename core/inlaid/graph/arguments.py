@@ -1,4 +1,4 @@
-"""Normalise the arguments of a call: make scalars and arrays constants, make negative axes positive, put keywords in order."""
+"""Normalize the arguments of a call: make scalars and arrays constants, make negative axes positive, put keywords in order."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) 
     )
 
 
-def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
+def normalized(given: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
     """Return the attributes with lists as tuples and negative axes made non-negative. The extent -1 in the shape of a view becomes
     that which keeps the number of elements. Raises `TypeInferenceError` for an axis out of range."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}

@@ -16,7 +16,7 @@ def to_a_normal_form(unit: Function) -> Function:
     already."""
     if is_a_normal_form(unit):
         return unit
-    builder = _Normaliser(analyse(unit))
+    builder = _Normalizer(analyse(unit))
     found = rebuild(unit, (builder.scope(builder.scopes.body(unit)),))
     assert isinstance(found, Function)
     return found
@@ -37,7 +37,7 @@ def is_a_normal_form(unit: Function) -> bool:
     return True
 
 
-class _Normaliser:
+class _Normalizer:
     """Rebuilds a function scope by scope. `_atoms` maps the id of each expression to the leaf that refers to its value."""
 
     def __init__(self, scopes: Scopes) -> None:

@@ -73,7 +73,7 @@ class ErrorPropagation(Enum):
     PRESERVES = "preserves"
     """The result's error is about as large as the operands': each element depends on few elements."""
     DAMPS = "damps"
-    """The result's error is no larger than the operands', as in a reduction or normalisation. Operands may always be rounded."""
+    """The result's error is no larger than the operands', as in a reduction or normalization. Operands may always be rounded."""
     AMPLIFIES = "amplifies"
     """The result's error may be much larger than the operands', as in an exponential, a logarithm or rounding."""
 
@@ -209,7 +209,7 @@ class Operator:
         from inlaid.graph.ir import call
 
         operands = arguments.as_operands(self, arguments.operands_of(self, args, attrs))
-        return call(self, operands, self.attrs(**arguments.normalised(attrs, operands, self)), span=span)
+        return call(self, operands, self.attrs(**arguments.normalized(attrs, operands, self)), span=span)
 
     def __getattr__(self, name: str) -> Any:
         # For `inspect.signature` and completion. The class itself keeps the signature of its constructor.

@@ -91,7 +91,7 @@ def show(unit: Module | Expr, weights: Literal["elided", "hash"] = "elided", spa
 
 
 def summary(module: Module) -> str:
-    """Summarise a module in one line: the type of its entry point, the number of operators, and the targets of its regions."""
+    """Summarize a module in one line: the type of its entry point, the number of operators, and the targets of its regions."""
 
     def described(name: str, function: Function) -> str:
         count = sum(isinstance(expr, Call) and isinstance(expr.callee, Operator) for expr in post_order(function))

@@ -14,7 +14,7 @@ from inlaid.lowering.kernels.bodies import source_nodes
 from inlaid.lowering.kernels.kernel import result_types
 from inlaid.lowering.memory.scratch import place_in_scope, scratch_bytes
 from inlaid.lowering.signature import bound_bytes, signature_of
-from inlaid.ops.composites import Quantised, quantisation
+from inlaid.ops.composites import Quantized, quantization
 from inlaid.plugins.contract import COMPOSITE, OpRule, Scratch
 from inlaid.tensor.region import RegionBuffer
 from inlaid_runtime import arith
@@ -73,10 +73,10 @@ class Step:
         """Return the attributes of a part. Raises `CompileError` if the part is not an operator call."""
         return self._call(part).attrs
 
-    def quantised(self, part: str = "") -> Quantised:
+    def quantized(self, part: str = "") -> Quantized:
         """Return the scale and zero point of a `quantize`, `dequantize` or `requantize` part. Raises `CompileError` if they are not
         constant."""
-        found = quantisation(self._call(part))
+        found = quantization(self._call(part))
         if found is None:
             raise CompileError(f"part {part!r} of {self.name} must have a constant scale and zero point")
         return found

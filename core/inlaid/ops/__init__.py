@@ -22,14 +22,14 @@ from inlaid.ops.fixed_point import OPERATORS as FIXED_POINT
 from inlaid.ops.index import OPERATORS as INDEX
 from inlaid.ops.interpolation import OPERATORS as RESIZE
 from inlaid.ops.linear import OPERATORS as LINEAR
-from inlaid.ops.normalise import OPERATORS as NORMALISE
+from inlaid.ops.normalize import OPERATORS as NORMALIZE
 from inlaid.ops.notation import mean as mean
 from inlaid.ops.notation import split as split
 from inlaid.ops.notation import subscript as subscript
 from inlaid.ops.notation import sum as sum
 from inlaid.ops.plan import OPERATORS as PLAN
 from inlaid.ops.pool import OPERATORS as POOL
-from inlaid.ops.quantised import OPERATORS as QUANTISED
+from inlaid.ops.quantized import OPERATORS as QUANTIZED
 from inlaid.ops.random import OPERATORS as RANDOM
 from inlaid.ops.recurrent import OPERATORS as RECURRENT
 from inlaid.ops.reduce import OPERATORS as REDUCE
@@ -54,10 +54,10 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     FIXED_POINT,
     INDEX,
     LINEAR,
-    NORMALISE,
+    NORMALIZE,
     PLAN,
     POOL,
-    QUANTISED,
+    QUANTIZED,
     RANDOM,
     RECURRENT,
     REDUCE,

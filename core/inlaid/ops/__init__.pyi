@@ -1531,7 +1531,7 @@ class _StringEqual(Operator):
 
 string_equal: Final[_StringEqual]
 
-class _StringNormalise(Operator):
+class _StringNormalize(Operator):
     def __call__(  # type: ignore[override]
         self,
         x: Operand,
@@ -1542,7 +1542,7 @@ class _StringNormalise(Operator):
         span: Span | None = None,
     ) -> Call: ...
 
-string_normalise: Final[_StringNormalise]
+string_normalize: Final[_StringNormalize]
 
 class _StringSplit(Operator):
     def __call__(  # type: ignore[override]

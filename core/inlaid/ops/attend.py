@@ -20,7 +20,7 @@ from inlaid.ops.define import (
 )
 from inlaid.ops.elementwise import add, div, equal, less, less_equal, logical_and, mul, sub, tanh, where
 from inlaid.ops.linear import matmul
-from inlaid.ops.normalise import softmax
+from inlaid.ops.normalize import softmax
 from inlaid.ops.reduce import reduce_max
 from inlaid.ops.shape import iota, reshape, transpose
 from inlaid.ops.threads import attend as fused

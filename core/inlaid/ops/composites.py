@@ -1,6 +1,6 @@
-"""Patterns of the canonical quantised form, for targets with integer hardware.
+"""Patterns of the canonical quantized form, for targets with integer hardware.
 
-An 8-bit network reaches targets as integer products with int32 accumulators, a bias, a requantisation and a clamp, and as
+An 8-bit network reaches targets as integer products with int32 accumulators, a bias, a requantization and a clamp, and as
 element-wise arithmetic on operands rescaled to a common scale. Models from ONNX scale in float32, by `requantize`, `dequantize` and
 `quantize`; `inlaid.quantize` and TensorFlow Lite scale in integers, by `multiply_fixed` or shifts. Each pattern matches all of
 these forms and captures their parts by name. `decode_layer` and `decode_binary` return uniform parameters, `decode_average_pool`
@@ -21,9 +21,9 @@ from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, is_scalar, wi
 from inlaid.ops.convolution import conv as convolution
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import fixed_points
-from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_sum
-from inlaid.ops.requantisation import Array, Factor, Parts, factor
+from inlaid.ops.requantization import Array, Factor, Parts, factor
 from inlaid.ops.window import Axis, inner_taps
 from inlaid.plugins.contract import HALF_EVEN, ONCE
 from inlaid_runtime.arith import Dim
@@ -31,15 +31,15 @@ from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import DType, TensorType
 
 STORED = ("int8", "uint8", "int16")
-"""Dtypes of results of integer-only requantisation."""
+"""Dtypes of results of integer-only requantization."""
 LARGEST_SHIFT = 30
 LARGEST_ADDED = 1 << 30
 CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
 
 
 @dataclass(frozen=True)
-class Quantised:
-    """Quantisation parameters: real = (integer - zero_point) * scale; for a `requantize`, integer = round(accumulator * scale) +
+class Quantized:
+    """Quantization parameters: real = (integer - zero_point) * scale; for a `requantize`, integer = round(accumulator * scale) +
     zero_point. `scale` is float, `zero_point` has the stored dtype; both are 0-d or have one element per index of `axis`."""
 
     scale: np.ndarray[Any, Any]
@@ -48,7 +48,7 @@ class Quantised:
     dtype: DType
 
 
-def quantisation(call: Call) -> Quantised | None:
+def quantization(call: Call) -> Quantized | None:
     """Return the parameters of a `quantize`, `dequantize` or `requantize`; None for other calls and for non-constant parameters."""
     if call.callee not in (quantize, dequantize, requantize):
         return None
@@ -58,12 +58,12 @@ def quantisation(call: Call) -> Quantised | None:
     if len(parameters) < len(call.args) - 1:
         return None
     zero_point = parameters[1] if len(parameters) == 2 else np.zeros((), stored.dtype.numpy)
-    return Quantised(parameters[0], zero_point, call.attrs.axis, stored.dtype)
+    return Quantized(parameters[0], zero_point, call.attrs.axis, stored.dtype)
 
 
 @dataclass(frozen=True)
 class Output:
-    """The last step of a quantised operator: clip(scaled + zero_point, least, greatest), cast to a dtype."""
+    """The last step of a quantized operator: clip(scaled + zero_point, least, greatest), cast to a dtype."""
 
     zero_point: int
     least: int
@@ -73,7 +73,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Layer:
-    """Parameters of a `quantised_conv`, `quantised_matmul` or `quantised_mean`, independent of the source format. The stored result
+    """Parameters of a `quantized_conv`, `quantized_matmul` or `quantized_mean`, independent of the source format. The stored result
     is clip(rounded((sum + bias) * factor) + zero_point, least, greatest). The sum is over the stored data times `weights`. The zero
     point of the data is folded into `bias` and fills the padding (`Window.fill`). The zero point of the weights is 0.
 
@@ -89,7 +89,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a `quantised_binary`: rounded(((stored - zero_point) * 2^left) * factor), in int32. A factor of 1 with rounding
+    """An operand of a `quantized_binary`: rounded(((stored - zero_point) * 2^left) * factor), in int32. A factor of 1 with rounding
     "once" is the identity."""
 
     zero_point: int
@@ -100,7 +100,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Binary:
-    """Parameters of a `quantised_binary`, independent of the source format. The stored result is clip(rounded(((a operator b) +
+    """Parameters of a `quantized_binary`, independent of the source format. The stored result is clip(rounded(((a operator b) +
     bias) * factor) + zero_point, least, greatest), with the operands `a` and `b` in int32.
 
     If the model computes in float32, as ONNX's QDQ form does, `step` is the scale of the result, else None. With a step, the
@@ -126,7 +126,7 @@ def decode_layer(parts: Parts) -> Layer:
     bias = _bias(parts, total.type.dtype.numpy)
     if "sum" in parts:
         count = math.prod(int(data.type.shape[axis]) for axis in total.attrs.axes)
-        bias = bias - bias.dtype.type(count) * _constant(parts, "centre", 0).astype(bias.dtype)
+        bias = bias - bias.dtype.type(count) * _constant(parts, "center", 0).astype(bias.dtype)
     channels = max(bias.size, found.shifts.size)
     return Layer(
         _constant(parts, "w", 0) if "w" in parts else None,
@@ -142,7 +142,7 @@ def decode_binary(parts: Parts) -> Binary:
     assert isinstance(operator, Call) and isinstance(operator.callee, Operator)
     name, a, b = operator.callee.name, _operand(parts, "a"), _operand(parts, "b")
     root = parts["y"]
-    stored = quantisation(root) if isinstance(root, Call) and root.callee is quantize else None
+    stored = quantization(root) if isinstance(root, Call) and root.callee is quantize else None
     if stored is not None:
         step = np.float32(stored.scale)
         return Binary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
@@ -161,7 +161,7 @@ def _operand(parts: Parts, name: str) -> Operand:
     assert isinstance(data, TensorType)
     real = parts.get(f"real_{name}")
     if isinstance(real, Call):
-        found = quantisation(real)
+        found = quantization(real)
         assert found is not None
         scale = Factor(*fixed_points(found.scale.reshape(-1).tolist()), HALF_EVEN)
         return Operand(int(found.zero_point), 0, scale, data.dtype)
@@ -184,7 +184,7 @@ def _output(parts: Parts) -> Output:
     """Return the zero point and the tightest bounds on the stored result, including the limits of its dtype."""
     root = parts["y"]
     assert isinstance(root, Call) and isinstance(root.type, TensorType)
-    stored = quantisation(root)
+    stored = quantization(root)
     zero_point = _constant(parts, "point", 0) if stored is None else stored.zero_point
     least, greatest = map(int, root.type.dtype.limits)
     if isinstance(parts.get("relu"), Call):
@@ -242,7 +242,7 @@ def window(parts: Parts) -> Window:
 
 @dataclass(frozen=True)
 class AveragePool:
-    """Parameters of a `quantised_average_pool`. With the sum s in int32 of the stored elements in a window, and their number d, the
+    """Parameters of a `quantized_average_pool`. With the sum s in int32 of the stored elements in a window, and their number d, the
     stored result is clip(q, least, greatest), where q is s / d rounded half away from 0: (|s| + d // 2) // d, negated if s < 0.
     Padding is neither summed nor counted. Data and result have one scale and one zero point, which take no part in this.
 
@@ -266,11 +266,11 @@ def decode_average_pool(parts: Parts) -> AveragePool:
     return AveragePool(Window(_image(total), ones, ones, zeros, zeros, 0), divisors, _output(parts))
 
 
-def quantised_conv() -> Pattern:
-    """Match a quantised convolution: "conv" of "x" by constant weights "w", plus an optional constant "bias" per output channel,
-    requantised per tensor or per channel to "y", with optional clamps "least" and "greatest". A constant "pad" of the spatial axes
+def quantized_conv() -> Pattern:
+    """Match a quantized convolution: "conv" of "x" by constant weights "w", plus an optional constant "bias" per output channel,
+    requantized per tensor or per channel to "y", with optional clamps "least" and "greatest". A constant "pad" of the spatial axes
     may precede a convolution without padding."""
-    return requantised(padded_conv() | conv(), 1)
+    return requantized(padded_conv() | conv(), 1)
 
 
 def conv() -> Pattern:
@@ -294,16 +294,16 @@ def biased(product: Pattern, axis: int) -> Pattern:
     return product.optional(added)
 
 
-def requantised(product: Pattern, axis: int) -> Pattern:
-    """Match a product with an optional bias (see `biased`), requantised per tensor or per index of an axis to "y", with optional
+def requantized(product: Pattern, axis: int) -> Pattern:
+    """Match a product with an optional bias (see `biased`), requantized per tensor or per index of an axis to "y", with optional
     clamps "least" and "greatest"."""
-    return _requantised(biased(product, axis), lambda expr: _by_channel(expr, axis))
+    return _requantized(biased(product, axis), lambda expr: _by_channel(expr, axis))
 
 
-def quantised_matmul() -> Pattern:
-    """Match a quantised matrix product: "matmul" of "x" by a constant matrix "w", plus an optional constant "bias" per column,
-    requantised per tensor or per column to "y", with optional clamps "least" and "greatest"."""
-    return requantised(matmul(), -1)
+def quantized_matmul() -> Pattern:
+    """Match a quantized matrix product: "matmul" of "x" by a constant matrix "w", plus an optional constant "bias" per column,
+    requantized per tensor or per column to "y", with optional clamps "least" and "greatest"."""
+    return requantized(matmul(), -1)
 
 
 def matmul() -> Pattern:
@@ -311,15 +311,15 @@ def matmul() -> Pattern:
     return is_op("matmul")(wildcard().named("x"), is_const().has_rank(2).named("w")).named("matmul")
 
 
-def quantised_mean() -> Pattern:
-    """Match a quantised mean: the "sum" in int32 or int64 over axes of integers "x" minus an optional constant "centre",
-    requantised per tensor to "y", with optional clamps "least" and "greatest"."""
+def quantized_mean() -> Pattern:
+    """Match a quantized mean: the "sum" in int32 or int64 over axes of integers "x" minus an optional constant "center",
+    requantized per tensor to "y", with optional clamps "least" and "greatest"."""
     wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
-    centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named("centre")))
-    return _requantised(is_op("reduce_sum")(centred).named("sum"), _one_in_all)
+    centerd = wide.optional(lambda it: is_op("sub")(it, _scalar().named("center")))
+    return _requantized(is_op("reduce_sum")(centerd).named("sum"), _one_in_all)
 
 
-def quantised_average_pool() -> Pattern:
+def quantized_average_pool() -> Pattern:
     """Match an average pool of integers "x" as TensorFlow Lite defines it: the sum of each window, a "conv" by ones or a "sum" over
     whole images, is divided by the number of elements that are not padding, rounded half away from 0, and clipped ("clamp") to "y".
     The average is in the scale of the data: it has no requantization."""
@@ -340,20 +340,20 @@ def quantised_average_pool() -> Pattern:
     return _narrowed(is_op("mul")(sign, quotient))
 
 
-def quantised_binary(*operators: str) -> Pattern:
-    """Match a quantised element-wise "operator", one of `operators`, of "a" and "b" rescaled to a common scale, and its
-    requantisation to "y", with optional clamps "least" and "greatest". The operator is computed in integers, or in float32 on
-    dequantised operands ("real_a" and "real_b") with an optional "relu"."""
+def quantized_binary(*operators: str) -> Pattern:
+    """Match a quantized element-wise "operator", one of `operators`, of "a" and "b" rescaled to a common scale, and its
+    requantization to "y", with optional clamps "least" and "greatest". The operator is computed in integers, or in float32 on
+    dequantized operands ("real_a" and "real_b") with an optional "relu"."""
     sides = (_scaled("dequantize", wildcard().named(name)).named(f"real_{name}") for name in ("a", "b"))
     real = is_op(*operators)(*sides).named("operator")
     stored = _bounded(_scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y"))
     total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
-    return stored | _requantised(total, _one_in_all)
+    return stored | _requantized(total, _one_in_all)
 
 
 def exact_binary(*operators: str) -> Pattern:
     """Match an integer element-wise "operator", one of `operators`, of "a" and "b", whose result has the scale of the operands. The
-    result is clamped and stored as "y" without a requantisation."""
+    result is clamped and stored as "y" without a requantization."""
     total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
     return _bounded(_narrowed(total))
 
@@ -361,12 +361,12 @@ def exact_binary(*operators: str) -> Pattern:
 def _raised(name: str) -> Pattern:
     """Match a stored operand cast to int32, minus an optional zero point, optionally shifted left and scaled."""
     wide = is_op("cast")(wildcard().has_dtype(*STORED).named(name)).has_dtype("int32")
-    centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
-    raised = centred.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
+    centerd = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
+    raised = centerd.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
     return raised.optional(lambda it: is_op("multiply_fixed")(it, _scalar(), _scalar()).named(f"scaled_{name}"))
 
 
-def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
+def _requantized(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
     """Match the conversion of sums to stored integers "y": a `requantize`, or a `multiply_fixed` or shifts in integers, followed by
     an optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether the constants
     of a call have an accepted number of elements."""
@@ -392,7 +392,7 @@ def _bounded(stored: Pattern) -> Pattern:
 
 
 def _scaled(operator: str, data: Pattern) -> Pattern:
-    """Match a quantisation or dequantisation with a constant scalar scale and zero point."""
+    """Match a quantization or dequantization with a constant scalar scale and zero point."""
     scaled = is_op(operator)(data, _scalar()) | is_op(operator)(data, _scalar(), _scalar())
     return scaled.has_attr(block_size=0)
 

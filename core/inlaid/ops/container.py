@@ -279,7 +279,7 @@ def _string_split(attrs: StringSplitAttrs, x: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class StringNormaliseAttrs(Attrs):
+class StringNormalizeAttrs(Attrs):
     """`case`: "LOWER", "UPPER" or "NONE". `case_sensitive`: whether case matters for `stopwords`, the words to remove."""
 
     case: str = "NONE"
@@ -287,7 +287,7 @@ class StringNormaliseAttrs(Attrs):
     stopwords: tuple[str, ...] = ()
 
 
-def _infer_string_normalise(attrs: StringNormaliseAttrs, x: Type) -> Type:
+def _infer_string_normalize(attrs: StringNormalizeAttrs, x: Type) -> Type:
     x = _strings(x)
     if attrs.case not in ("NONE", "LOWER", "UPPER"):
         raise ValueError(f"case must be NONE, LOWER or UPPER, got {attrs.case!r}")
@@ -298,7 +298,7 @@ def _infer_string_normalise(attrs: StringNormaliseAttrs, x: Type) -> Type:
     return TensorType((*x.shape[:-1], fresh_size("words") if attrs.stopwords else x.shape[-1]), "string")
 
 
-def _string_normalise(attrs: StringNormaliseAttrs, x: Array) -> Array:
+def _string_normalize(attrs: StringNormalizeAttrs, x: Array) -> Array:
     changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
     fold = str if attrs.case_sensitive else str.lower
     stopwords = {fold(word) for word in attrs.stopwords}
@@ -412,7 +412,7 @@ string_equal = _host(
     "string_equal", _infer_string_pair("bool"), lambda attrs, a, b: map_strings(str.__eq__, np.bool_, a, b), inputs=("a", "b")
 )
 string_split = _host("string_split", _infer_string_split, _string_split, StringSplitAttrs)
-string_normalise = _host("string_normalise", _infer_string_normalise, _string_normalise, StringNormaliseAttrs)
+string_normalize = _host("string_normalize", _infer_string_normalize, _string_normalize, StringNormalizeAttrs)
 regex_full_match = _host(
     "regex_full_match", lambda attrs, x: TensorType(_strings(x).shape, "bool"), _regex_full_match, PatternAttrs
 )
@@ -436,7 +436,7 @@ OPERATORS: tuple[Operator, ...] = (
     string_concat,
     string_equal,
     string_split,
-    string_normalise,
+    string_normalize,
     regex_full_match,
     string_cast,
     lookup,

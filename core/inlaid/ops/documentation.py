@@ -62,7 +62,7 @@ Operands: x, sizes? (integer: one extent for all parts, or a vector with the ext
     "string_split": """Split strings at a delimiter.
 Operand: x, string. Results: the parts, (*shape of x, maximum number of parts), padded with empty strings; the number of parts of
 each element of x, int64, shape of x.""",
-    "string_normalise": """Change the case of strings and remove stop words.
+    "string_normalize": """Change the case of strings and remove stop words.
 Operand: x (n,) or (1, n), string. Result: string, same rank.""",
     "regex_full_match": """Test whether strings match a regular expression completely.
 Operand: x, string. Result: bool, shape of x.""",
@@ -164,15 +164,15 @@ the left, a column on the right. Result: (..., n, m), {_PRODUCT}.""",
     "det": "Determinant of square matrices.\nOperand: x (..., n, n), float. Result: (...), dtype of x.",
     "softmax": _map("Softmax along an axis: exp(x - max) / sum(exp(x - max))."),
     "log_softmax": _map("Logarithm of the softmax along an axis."),
-    "batch_norm": f"""Batch normalisation for inference: (x - mean) / sqrt(variance + epsilon) * scale + bias.
+    "batch_norm": f"""Batch normalization for inference: (x - mean) / sqrt(variance + epsilon) * scale + bias.
 Operands, float: x (N, C, spatial...); scale, bias, mean and variance (C,). {_SAME}""",
-    "lrn": """Local response normalisation across channels (Krizhevsky et al., 2012).
+    "lrn": """Local response normalization across channels (Krizhevsky et al., 2012).
 Computes x / (bias + alpha / size * sum) ** beta, where the sum is over the squares of `size` channels around each channel.
 Operand: x (N, C, spatial...), float. Result: shape and dtype of x.""",
-    "layer_norm": f"""Layer normalisation (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias.
+    "layer_norm": f"""Layer normalization (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias.
 Mean and variance are over the axes from `axis` on.
 Operands, float: x, any shape; scale and bias?, broadcast to the shape of x. {_SAME}""",
-    "rms_norm": f"""Root mean square normalisation (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale.
+    "rms_norm": f"""Root mean square normalization (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale.
 The mean is over the axes from `axis` on.
 Operands, float: x, any shape; scale, broadcast to the shape of x. {_SAME}""",
     "bind_size": """Bind an element of an integer tensor as a new symbolic dimension.

@@ -1,4 +1,4 @@
-"""Fixed-point multiplication of integers by real factors, for integer-only quantised networks.
+"""Fixed-point multiplication of integers by real factors, for integer-only quantized networks.
 
 A factor multiplier * 2^(shift - 31) is represented by a 32-bit `multiplier` in [2^30, 2^31) or 0, and a `shift`. The algorithm is
 that of gemmlowp (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR

@@ -58,7 +58,7 @@ class ResizeAttrs(Attrs):
     antialias
         Whether to stretch the kernel by the inverse of a scale below 1.
     exclude_outside
-        Whether inputs beyond the ends have weight 0 and the other weights are normalised to sum 1.
+        Whether inputs beyond the ends have weight 0 and the other weights are normalized to sum 1.
     crop
         For coordinates "tf_crop_and_resize": the start of the crop on each axis, then the end on each, in [0, 1].
     outside
@@ -156,7 +156,7 @@ def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
         case "pytorch_half_pixel":
             return _pick(_equals_one(after), 0 * position, (position + 0.5) / scale - 0.5)
         case "half_pixel_symmetric":
-            # The centre of the input maps to the centre of the output, although the output is not `width` wide.
+            # The center of the input maps to the center of the output, although the output is not `width` wide.
             return before / 2 * (1 - after / width) + (position + 0.5) / scale - 0.5
     return (position + 0.5) / scale - 0.5
 
@@ -168,9 +168,9 @@ def _repeats(attrs: ResizeAttrs, axis: _Axis) -> int:
     if times < 1 or axis.scale not in (None, times) or arith.simplify(after - before * times) != arith.ZERO:
         return 0
     # All coordinates of an element's outputs are within half an element of it, or between it and the next element.
-    centred = attrs.coordinates in ("half_pixel", "half_pixel_symmetric") and attrs.rounding.startswith("round")
+    centerd = attrs.coordinates in ("half_pixel", "half_pixel_symmetric") and attrs.rounding.startswith("round")
     rounded = attrs.rounding == "floor" or (attrs.rounding == "round_prefer_floor" and times <= 2)
-    return times if centred or (attrs.coordinates == "asymmetric" and rounded) else 0
+    return times if centerd or (attrs.coordinates == "asymmetric" and rounded) else 0
 
 
 def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:

@@ -136,7 +136,7 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
 def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     """Compute the maxima, then the first tap of each window that equals its maximum, then the index of that tap.
 
-    Each stage has one result and is vectorised. One reduction over (value, index) pairs is not, and took 8 times as long."""
+    Each stage has one result and is vectorized. One reduction over (value, index) pairs is not, and took 8 times as long."""
     axes = window_axes(attrs, attrs.kernel)
     padded = pad_spatial(x, axes, te.lowest(x.dtype))
     greatest = _greatest(attrs, x, padded)

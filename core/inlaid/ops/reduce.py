@@ -153,7 +153,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         return np.asarray(x.shape[attrs.axis] - 1 - found).astype(np.int64)
 
     def compute(attrs: ArgReduceAttrs, x: te.Tensor) -> te.Tensor:
-        """Compute the extreme, then its first or last index: two reductions of scalars, which can be vectorised."""
+        """Compute the extreme, then its first or last index: two reductions of scalars, which can be vectorized."""
         extremes = reduce_tensor(x, (attrs.axis,), attrs.keepdims, te.max_ if greatest else te.min_, "extreme")
         index = dtype("int32")
         none = te.const(-1 if attrs.last else index.limits[1], index)

@@ -29,7 +29,7 @@ class GridSampleAttrs(Attrs):
         Values out of bounds: "zeros", "border" (repeat the edge) or "reflection". The border moves a coordinate to the edge; with
         mode "cubic" it moves each of the four neighbors instead, as in PyTorch and ONNX Runtime.
     align_corners
-        Whether -1 and 1 are the centres of the outermost elements, instead of their outer edges.
+        Whether -1 and 1 are the centers of the outermost elements, instead of their outer edges.
     elements
         Whether coordinates are in elements, first spatial dimension first; `align_corners` is then ignored.
     """
@@ -71,7 +71,7 @@ def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Arr
     for axis in range(spatial):
         extent = x.shape[2 + axis]
         at = _pad_array(
-            attrs, _denormalise(attrs, widen_array(grid[..., axis if attrs.elements else spatial - 1 - axis]), extent), extent
+            attrs, _denormalize(attrs, widen_array(grid[..., axis if attrs.elements else spatial - 1 - axis]), extent), extent
         )
         low = at if attrs.mode == "nearest" else np.floor(at)
         place = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
@@ -95,7 +95,7 @@ def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Arr
     return as_array(total, from_numpy(x.dtype))
 
 
-def _denormalise(attrs: GridSampleAttrs, value: Any, extent: Any) -> Any:
+def _denormalize(attrs: GridSampleAttrs, value: Any, extent: Any) -> Any:
     """Convert a coordinate to elements."""
     if attrs.elements:
         return value
@@ -147,7 +147,7 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
         length = ir.as_expr(arith.wrap(extent), of)
 
         def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
-            at: ir.Expr = _denormalise(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
+            at: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
             if attrs.mode == "nearest":
                 at = te.unary("round", at)
             if attrs.padding == "border" and attrs.mode != "cubic":

@@ -246,7 +246,7 @@ unique = Operator(
 
 @dataclass(frozen=True)
 class NonMaxSuppressionAttrs(Attrs):
-    """`max_output`: the maximum number of boxes to keep per batch element and class. `center`: boxes are (x centre, y centre,
+    """`max_output`: the maximum number of boxes to keep per batch element and class. `center`: boxes are (x center, y center,
     width, height) instead of two opposite corners (y, x, y, x)."""
 
     max_output: Dim

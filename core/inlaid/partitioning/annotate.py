@@ -13,9 +13,9 @@ from inlaid.graph import ir
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.graph.pattern import Match, Pattern, explain_mismatch, match
 from inlaid.graph.scopes import Scopes, analyse
-from inlaid.partitioning.requantise import unlike
+from inlaid.partitioning.requantize import unlike
 from inlaid.partitioning.rules import ANY, described
-from inlaid.plugins import Accept, AcceptIf, OpRule, Quantisation, Reject, Target, Verdict
+from inlaid.plugins import Accept, AcceptIf, OpRule, Reject, Requantization, Target, Verdict
 from inlaid_runtime import arith
 from inlaid_runtime.errors import PluginError
 from inlaid_runtime.plugins.blame import blame
@@ -25,7 +25,7 @@ from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleTy
 
 @dataclass(frozen=True)
 class Candidate:
-    """A target to place operators on, with its rules, supported dtypes by name, and requantisation. `plugin` is the name of the
+    """A target to place operators on, with its rules, supported dtypes by name, and requantization. `plugin` is the name of the
     plugin that provides it."""
 
     target: Target
@@ -33,7 +33,7 @@ class Candidate:
     dtypes: frozenset[str]
     dynamic_dims: bool = True
     plugin: str = ""
-    quantisation: Quantisation = field(default_factory=Quantisation)
+    requantization: Requantization = field(default_factory=Requantization)
 
     @cached_property
     def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
@@ -193,7 +193,7 @@ def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: S
     if leak is not None:
         return Reject(f"the value of {named(leak)} inside the composite is also read outside")
     verdict = _asked(candidate, rule, found)
-    reason = None if isinstance(verdict, Reject) else unlike(found, candidate.quantisation)
+    reason = None if isinstance(verdict, Reject) else unlike(found, candidate.requantization)
     return verdict if reason is None else Reject(reason)
 
 

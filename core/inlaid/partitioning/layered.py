@@ -1,7 +1,7 @@
 """Layered graph drawing: every node below its operands, with short edges and few crossings.
 
 The steps follow Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges split at each layer, order within layers
-by barycentres, then coordinates by least squares that keep the order (isotonic regression by pooling adjacent violators).
+by barycenters, then coordinates by least squares that keep the order (isotonic regression by pooling adjacent violators).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST = 24
 
 @dataclass(frozen=True)
 class Drawing:
-    """Positions of nodes: `columns` (fractional; neighbours are at least 1 apart) and `layers`, from 0. `edges` are pairs of node
+    """Positions of nodes: `columns` (fractional; neighbors are at least 1 apart) and `layers`, from 0. `edges` are pairs of node
     numbers, with the column of the edge in each layer between the two."""
 
     columns: tuple[float, ...]
@@ -62,7 +62,7 @@ def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float]:
-    """Compute the columns of nodes from their layers and from their neighbours in the layer above."""
+    """Compute the columns of nodes from their layers and from their neighbors in the layer above."""
     below: list[list[int]] = [[] for _ in level]
     rows: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
     for node, sources in enumerate(above):
@@ -75,9 +75,9 @@ def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float
             columns[node] = float(place)
     for ordered in (False, True):
         for sweep in range(2 * SWEEPS):
-            neighbours = below if sweep % 2 else above
+            neighbors = below if sweep % 2 else above
             for row in reversed(rows) if sweep % 2 else rows:
-                wanted = [_mean(columns, neighbours[node], columns[node]) for node in row]
+                wanted = [_mean(columns, neighbors[node], columns[node]) for node in row]
                 if not ordered:
                     order = sorted(range(len(row)), key=wanted.__getitem__)
                     row[:] = [row[place] for place in order]

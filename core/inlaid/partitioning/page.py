@@ -13,7 +13,7 @@ DATA = "/*DATA*/"
 
 
 def page(report: Report, title: str) -> str:
-    """Render a report: the operators as a graph coloured by target, with verdicts and costs, and the regions. A composite is one
+    """Render a report: the operators as a graph colored by target, with verdicts and costs, and the regions. A composite is one
     node."""
     groups: dict[int, list[OperatorReport]] = {}
     for item in report.operators:

@@ -1,7 +1,7 @@
 """Move element-wise operators before data movement on the results of convolutions, so that they fuse into the convolutions.
 
 Examples are the interleaved phases of a transposed convolution and channel shuffles, which precede bias, activation and
-requantisation. Phases that are separate convolutions are concatenated: the operator is then applied to each of them.
+requantization. Phases that are separate convolutions are concatenated: the operator is then applied to each of them.
 """
 
 from __future__ import annotations

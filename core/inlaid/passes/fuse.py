@@ -36,7 +36,7 @@ _NOWHERE = -1
 
 def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Function:
     """Replace groups of two or more operators by calls of functions marked `PRIMITIVE`. Returns the same object if nothing fuses.
-    `frugal` favours memory over time: readers compute padding themselves, and transposes are views.
+    `frugal` favors memory over time: readers compute padding themselves, and transposes are views.
 
     Time is linear in the graph: paths from an operator to its post-dominator are followed for at most `limit` steps.
     """

@@ -6,8 +6,8 @@ from functools import partial
 
 from inlaid.graph.normal import to_graph_form
 from inlaid.graph.scope_conditions import with_constraints
-from inlaid.ops.quantised import dequantize
-from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlaid.ops.quantized import dequantize
+from inlaid.passes.canonicalize_quantized import narrow_integers, quantize_integers
 from inlaid.passes.cse import share_common
 from inlaid.passes.dead_code import remove_dead_code
 from inlaid.passes.early_take import early_take

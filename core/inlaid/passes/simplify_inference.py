@@ -35,7 +35,7 @@ def simplify_inference(target: Function) -> Function:
     return _fold_scales(expanded)
 
 
-# --- batch normalisation ----------------------------------------------------------------------------------------------
+# --- batch normalization ----------------------------------------------------------------------------------------------
 
 
 def _scale_and_shift(found: Match) -> Expr:

@@ -17,7 +17,7 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
-from inlaid.ops.quantised import quantize
+from inlaid.ops.quantized import quantize
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid_runtime.errors import TypeInferenceError
 from inlaid_runtime.records import dataclass

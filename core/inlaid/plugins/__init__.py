@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Link as Link
     from inlaid.plugins.contract import OpRule as OpRule
     from inlaid.plugins.contract import Phase as Phase
-    from inlaid.plugins.contract import Quantisation as Quantisation
     from inlaid.plugins.contract import Region as Region
     from inlaid.plugins.contract import Reject as Reject
+    from inlaid.plugins.contract import Requantization as Requantization
     from inlaid.plugins.contract import Scratch as Scratch
     from inlaid.plugins.contract import StaticMemory as StaticMemory
     from inlaid.plugins.contract import Threads as Threads
@@ -87,7 +87,7 @@ _NAMES = {
         "Link",
         "OpRule",
         "Phase",
-        "Quantisation",
+        "Requantization",
         "Region",
         "Reject",
         "Scratch",

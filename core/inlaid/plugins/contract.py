@@ -48,15 +48,15 @@ class Phase(Enum):
 
 
 HALF_EVEN, UP, AWAY, ONCE, ONCE_AWAY = ROUNDINGS = ("half_even", "up", "away", "once", "once_away")
-"""Roundings of a requantised sum; see `inlaid.ops.requantisation.Factor`."""
+"""Roundings of a requantized sum; see `inlaid.ops.requantization.Factor`."""
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Requantization:
     """Integer arithmetic of a target: how it sums products, and scales sums to its stored type. Composites that need wider sums or
     a different requantization are rejected with a reason. `inlaid.quantize` produces models that use only this requantization.
 
-    roundings: any of "half_even", "up", "away", "once", "once_away" (see `inlaid.ops.requantisation.Factor`); if empty, only the
+    roundings: any of "half_even", "up", "away", "once", "once_away" (see `inlaid.ops.requantization.Factor`); if empty, only the
     target's rules decide on requantizations, and the fields on factors are ignored. multiplier_bits: significant bits of a
     multiplier; 1 means shifts only. shifts: least and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit
     multiplier; None for any. per_channel: whether each output channel may have its own factor. accumulator_bits: width of the
@@ -192,7 +192,7 @@ class Capabilities:
     control_flow: bool = False
     branches: bool = False
     in_place: bool = False
-    quantisation: Quantisation = Quantisation()
+    requantization: Requantization = Requantization()
     peak: float = 1e9
     bandwidth: float = 1e9
     link: Link = Link()
@@ -303,7 +303,7 @@ class Borders:
 
 
 Form = Callable[[TensorType], Border]
-"""Maps a tensor type to its storage on a target. It must be a pure function, so that neighbouring regions agree."""
+"""Maps a tensor type to its storage on a target. It must be a pure function, so that neighboring regions agree."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Frontends in the plugin contract: a model format, how to recognise it, and how to import it."""
+"""Frontends in the plugin contract: a model format, how to recognize it, and how to import it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inlaid.graph.ir import Module
 
 HEAD_BYTES = 64
-"""Number of leading bytes of a model that are passed to `Frontend.recognises`."""
+"""Number of leading bytes of a model that are passed to `Frontend.recognizes`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Frontend:
     name: lower-case letters, digits and underscores, unique among frontends. description: the format's name for users, such as
     "TensorFlow Lite". load: imports a model. The parameters of its `main` have the names of the model's inputs; the function
     attribute "outputs" is a JSON list of output names. Raises `ModelImportError` for a damaged or unsupported model. suffixes: file
-    suffixes in lower case, such as ".onnx". recognises: tests whether the first `HEAD_BYTES` bytes of a file, or a library object,
+    suffixes in lower case, such as ".onnx". recognizes: tests whether the first `HEAD_BYTES` bytes of a file, or a library object,
     have this format; called for models without a known suffix, so it must import nothing. requires: distributions that `load`
     imports. install: requirement with which pip installs `requires`, such as "inlaid[torch]"."""
 
@@ -62,7 +62,7 @@ class Frontend:
     description: str
     load: Callable[[ModelSource], Module]
     suffixes: tuple[str, ...] = ()
-    recognises: Callable[[object], bool] = lambda model: False
+    recognizes: Callable[[object], bool] = lambda model: False
     requires: tuple[str, ...] = ()
     install: str = ""
 

@@ -102,9 +102,11 @@ class PluginRegistry(Registry[TargetSpec]):
         if found.vector_bits and found.vector_registers < LEAST_REGISTERS:
             problem = f"expected at least {LEAST_REGISTERS} vector registers, got {found.vector_registers}"
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
-        if found.quantisation.accumulator_bits < 2:
-            problem = f"expected accumulators of at least 2 bits, got {found.quantisation.accumulator_bits}"
-            raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give Quantisation.accumulator_bits, 32 by default")
+        if found.requantization.accumulator_bits < 2:
+            problem = f"expected accumulators of at least 2 bits, got {found.requantization.accumulator_bits}"
+            raise PluginError(
+                f"capabilities: {problem}", plugin=owner, remedy="give Requantization.accumulator_bits, 32 by default"
+            )
         return found
 
     @functools.cached_property
@@ -295,8 +297,8 @@ def _declared_frontends(manager: pluggy.PluginManager, plugin: str) -> tuple[Fro
             raise Rejected("frontends", f"a frontend name must be lower-case letters, digits and underscores, got {item.name!r}")
         if any(item.name == other.name for other in frontends[:index]):
             raise Rejected("frontends", f"inlaid_frontends returned {item.name} twice")
-        if not callable(item.load) or not callable(item.recognises):
-            raise Rejected("frontends", f"load and recognises of {item.name} must be functions")
+        if not callable(item.load) or not callable(item.recognizes):
+            raise Rejected("frontends", f"load and recognizes of {item.name} must be functions")
         wrong = [suffix for suffix in item.suffixes if not _SUFFIX.fullmatch(suffix)]
         if wrong:
             raise Rejected("frontends", f"suffix {wrong[0]!r} of {item.name} must be a dot and lower-case characters, as in .onnx")

@@ -79,7 +79,7 @@ def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Bu
     """Build the nest of each block in `names`:
 
     for n, channels, rows...:                 # parallel over n, runs of rows, channels
-        lane vectorised
+        lane vectorized
     """
     for name in names:
         n, channel, *rest = axis_loops(s, name)
@@ -114,7 +114,7 @@ def _schedule_table(
     """Build the nest:
 
     for bytes in memory, in vectors:          # parallel
-        lane vectorised
+        lane vectorized
     """
     n, channel, *rest = axis_loops(s, name)
     assert channel is not None

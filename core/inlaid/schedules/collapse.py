@@ -69,7 +69,7 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
     links: dict[Pair, set[Pair]] = {}
     bad: set[Pair] = set()
     for block in blocks:
-        pairs = _neighbours(block)
+        pairs = _neighbors(block)
         links.update((pair, set()) for pair in pairs)
         odd = [node for store in stores(block) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index)]
         loose = frozenset().union(*(arith.free_vars(node.index) for node in odd))
@@ -102,7 +102,7 @@ def _same_extents(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim
     return all(a == arith.wrap(b) or arith.simplify(a - b) == arith.ZERO for a, b in zip(extents, shape, strict=True))
 
 
-def _neighbours(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
+def _neighbors(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
     """Return the pairs of adjacent iteration variables of the same kind, with their extents."""
     return {(a.var, b.var): (a.extent, b.extent) for a, b in zip(block.iters, block.iters[1:], strict=False) if a.kind is b.kind}
 

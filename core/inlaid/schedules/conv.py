@@ -193,7 +193,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
         for channels, ky, kx:
             prefetch a part of the next panel of weights
             for channel:
-                acc += data * weights         # row, pixel and vector unrolled, lane vectorised
+                acc += data * weights         # row, pixel and vector unrolled, lane vectorized
         out = after(acc)
     """
     s, conv, anchor, tile = plan.conv.schedule.copy(), plan.conv, plan.conv.anchor, plan.tile

@@ -86,7 +86,7 @@ def _schedule(
         flat = lines of the data channel
         for channel of the group, p:
             acc[lane] = 0
-            for taps: acc += weights * flat   # unrolled, lane vectorised
+            for taps: acc += weights * flat   # unrolled, lane vectorized
             lines = acc
         for channel of the group, image: out = after(lines)
     """

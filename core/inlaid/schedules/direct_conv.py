@@ -217,7 +217,7 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
 
     for n, outer, y, x:
         for channel, ky, kx, row, pixel, vector, lane: the sum
-        for row, pixel, vector, lane: out = after(sum)      # unrolled, lane vectorised
+        for row, pixel, vector, lane: out = after(sum)      # unrolled, lane vectorized
     """
     name = conv.anchor.block.name
     n, channel, *lines, x = axis_loops(s, final)

@@ -3,8 +3,8 @@
 The copy stores the lines of an image one after another with a common pitch. A result pixel has the number line * pitch + column, so
 a window tap reads the element at that number plus a constant offset, also across line ends. Tiles are full for every height and
 width; results in the halo are computed and not stored. The right halo of a line is the left halo of the next. With a stride, the
-copy is split into phases, one per remainder of a position modulo the stride, so that neighbouring pixels are contiguous. Along
-lines, the copy is split only if windows skip some remainders; otherwise neighbouring pixels are a stride apart.
+copy is split into phases, one per remainder of a position modulo the stride, so that neighboring pixels are contiguous. Along
+lines, the copy is split only if windows skip some remainders; otherwise neighboring pixels are a stride apart.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
 
 
 def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
-    """Return the distance in pixels between neighbours along each axis."""
+    """Return the distance in pixels between neighbors along each axis."""
     strides: list[Expr] = [arith.ONE]
     for axis in reversed(axes[1:]):
         strides.insert(0, arith.simplify(strides[0] * axis.pitch))

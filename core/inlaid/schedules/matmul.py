@@ -251,7 +251,7 @@ def _schedule(
             for groups of k:
                 prefetch a part of the next panel
                 for k:
-                    acc += a * panel          # row and vector unrolled, lane vectorised
+                    acc += a * panel          # row and vector unrolled, lane vectorized
             out = after(acc)
     """
     anchor = product.anchor
@@ -291,7 +291,7 @@ def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> Product
 
     for shared ..., columns, free ..., rows:
         for row, vector, lane, k: the sum
-        for row, vector, lane: out = after(sum)       # unrolled, lane vectorised
+        for row, vector, lane: out = after(sum)       # unrolled, lane vectorized
     """
     matmul = product.anchor.block.name
     loops = axis_loops(s, final)

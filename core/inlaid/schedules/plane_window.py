@@ -91,7 +91,7 @@ def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes:
     for n, c:                                 # parallel
         for x / lanes, y: plane[lane] = the rows of the window, reduced
         for y, x / lanes:
-            for columns of the window: acc[lane] = combine(acc[lane], plane)    # lane vectorised
+            for columns of the window: acc[lane] = combine(acc[lane], plane)    # lane vectorized
             out = after(acc)                  # masked
     """
     s = Schedule(program)

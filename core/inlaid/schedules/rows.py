@@ -86,7 +86,7 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
     """Build the nest; for a reduction along rows:
 
     for rows / 4:                             # parallel
-        for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then combined
+        for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorized; then combined
         for rows of 4: for columns: out = g(x, reduced)
     """
     inline_around(s)
@@ -168,9 +168,9 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
             work = max(work, _work(block))
             _reduce_row(s, name, own, lanes, group, shape.accumulators)
         else:
-            _vectorise_last(s, name, own, lanes)
+            _vectorize_last(s, name, own, lanes)
     if columns:
-        _vectorise_last(s, final, row, lanes)
+        _vectorize_last(s, final, row, lanes)
     if outer is not None and context.threads != 1 and work >= PARALLEL_WORK:
         s.parallel(outer)
     return group is not None
@@ -195,7 +195,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
 
     for k: acc += f(k)
     becomes
-    for k_0: part[p] += f(k_0, p)             # p: several vectors, unrolled, lanes vectorised
+    for k_0: part[p] += f(k_0, p)             # p: several vectors, unrolled, lanes vectorized
     one[p] = part[p] + part[lanes + p] + ...  # a vector
     less[p] = one[p] + one[lanes / 4 + p] + one[lanes / 2 + p] + one[lanes * 3 / 4 + p]     # and so on
     acc = less[0] + ...
@@ -251,7 +251,7 @@ def _mark(s: Schedule, block: str, length: int, lanes: int) -> None:
     s.vectorize(loop)
 
 
-def _vectorise_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None:
+def _vectorize_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None:
     """Vectorize the innermost loop of an element-wise block, several vectors per iteration."""
     inner = _after(s, name, row)
     if not inner:
@@ -271,7 +271,7 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
     """Schedule a reduction across rows; returns False, since rows are not grouped:
 
     for rows outside, columns:                # parallel
-        for k: acc[vector, lane] += f(k)      # vector unrolled, lane vectorised
+        for k: acc[vector, lane] += f(k)      # vector unrolled, lane vectorized
         out = g(acc)
     """
     loops = axis_loops(s, final)

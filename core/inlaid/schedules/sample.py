@@ -72,7 +72,7 @@ def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], 
 
     for n, places..., channels:               # parallel
         acc[lane] = identity
-        for taps: acc = combine(acc, x)       # unrolled, lane vectorised
+        for taps: acc = combine(acc, x)       # unrolled, lane vectorized
         out = after(acc)
     """
     window, final = anchor.block.name, accumulate_in_registers(s, anchor)

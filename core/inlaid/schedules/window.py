@@ -205,7 +205,7 @@ def _schedule(
         for y, x:
             acc[pixel, lane] = identity
             for window:
-                acc = combine(acc, padded)    # pixel unrolled, lane vectorised
+                acc = combine(acc, padded)    # pixel unrolled, lane vectorized
             out = after(acc)                  # remainder of a symbolic width: see `shift_last_tile`
     """
     # Pad one block of channels at a time, so that it is in the cache when it is read; on several threads, also a band of rows.

@@ -1,6 +1,6 @@
 """Winograd convolution on vector CPUs: transform the data, one matrix product per tile element, transform the result.
 
-Integer and bfloat16 products use dot-product instructions, which sum groups of neighbouring input channels.
+Integer and bfloat16 products use dot-product instructions, which sum groups of neighboring input channels.
 
 Activations have layout N C/v H W v with v lanes per vector; transformed weights are packed in panels of the product's columns.
 Tiles are processed in stripes, so that intermediate data stays in a cache; transforms and products accumulate in registers. Batch,
@@ -200,17 +200,17 @@ def _schedule(
 
     for n, stripe:
         for channels, tiles:                  # parallel, by groups of tiles
-            pad = x                           # of one tile, lane vectorised
-            tiles = transform(pad)            # in registers, lane vectorised
+            pad = x                           # of one tile, lane vectorized
+            tiles = transform(pad)            # in registers, lane vectorized
         for places of a tile:                 # parallel
             for columns, rows of the product:
                 acc = 0
                 for channel:
                     prefetch a part of the next panel of u
-                    acc += tiles * u          # row and vector unrolled, lane vectorised
+                    acc += tiles * u          # row and vector unrolled, lane vectorized
                 products = acc
         for outputs, tiles:                   # parallel, by groups of tiles
-            y = after(transform(products))    # in registers, lane vectorised
+            y = after(transform(products))    # in registers, lane vectorized
     """
     s = Schedule(program, context.intrinsics, annotation_keys=(REMAINDERS,))
     *pads, rows, tiles = (block.name for block in anchor.before)

@@ -356,7 +356,7 @@ def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
 class ForKind(Enum):
     """Execution modes of a loop.
 
-    A vectorised loop has a constant extent and contains no vectorised loop. Extents of loops inside it do not depend on it.
+    A vectorized loop has a constant extent and contains no vectorized loop. Extents of loops inside it do not depend on it.
     Its iterations run in lockstep: code generators widen its body. An unrolled loop has a constant extent and is expanded once,
     after scheduling.
     """

@@ -224,7 +224,7 @@ class Schedule:
         self._apply(primitives.reverse_compute_at, block, loop)
 
     def decompose_reduction(self, block: str, loop: Var) -> str:
-        """Move the initialisation of a reduction in front of a loop. Returns the name of the new block."""
+        """Move the initialization of a reduction in front of a loop. Returns the name of the new block."""
         return self._returning(primitives.decompose_reduction, block, loop)
 
     def rfactor(self, block: str, loop: Var, axis: int = 0) -> str:

@@ -196,7 +196,7 @@ def test_the_table():
 
 def test_the_table_fits_and_does_not_contradict_itself():
     """Each round is noisy; the ratio is that of the medians beside it."""
-    long = "CPU provider, 16 intra-op threads, spinning, all graph optimisations, " + "and still more of them, " * 5
+    long = "CPU provider, 16 intra-op threads, spinning, all graph optimizations, " + "and still more of them, " * 5
     own = Timing("inlaid", "0", "here", 100.0, 12345.0, 0.0, (1000.0, 2000.0, 3999.0), 0.0)
     peer = Timing("onnxruntime", "9", long, 100.0, 99999.0, 0.0, (1999.0, 1000.0, 3000.0), 1e-7)
     result = Result((own, peer), (Missing("tvm", f"failed: {long}"),))

@@ -105,10 +105,10 @@ class LateContext(HostContext):
             super().destroy_stream(stream)
             del self.work[stream]
 
-    def synchronise(self, stream):
-        self.calls("synchronise")
+    def synchronize(self, stream):
+        self.calls("synchronize")
         self.until(lambda: not self.work.get(stream))  # streams of other libraries have no commands here
-        super().synchronise(stream)
+        super().synchronize(stream)
 
     def record(self, event, stream):
         self.calls("record")
@@ -119,10 +119,10 @@ class LateContext(HostContext):
         self.calls("await_event")
         self.put(stream, ("await", event, self._recorded[event]))
 
-    def synchronise_event(self, event):
-        self.calls("synchronise_event")
+    def synchronize_event(self, event):
+        self.calls("synchronize_event")
         self.until(lambda: self.come.get(event, 0) >= self._recorded[event])
-        super().synchronise_event(event)
+        super().synchronize_event(event)
 
     def upload(self, target, source, size, stream):
         self.calls("upload")

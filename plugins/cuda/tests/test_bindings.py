@@ -66,16 +66,16 @@ context.launch_graph(graph, stream)
 context.copy(other, memory, 64, stream)
 context.clear(other, 8, stream)
 context.download(array.ctypes.data, other, 64, stream)
-context.synchronise(stream)
+context.synchronize(stream)
 print(array[:4].tolist())
 start, end = context.event(timed=True), context.event()
 context.record(start, stream)
 context.await_event(stream, end)
-context.synchronise_event(start)
+context.synchronize_event(start)
 encoded = context.tensor_map(TensorMap(2, (40, 30, 20), (80, 2400), (8, 16, 1)), memory)
 print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).held.pointers[1] % 64)
 print(context.elapsed(start, end), context.device_of(memory))
-context.synchronise(2)
+context.synchronize(2)
 for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
     destroy(handle)
 context.unload(module)
@@ -115,7 +115,7 @@ print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current befo
     ("script", "name", "status"),
     [
         ("context.allocate(5)", "cuMemAllocFromPoolAsync", 2),
-        ("context.synchronise(stream)", "cuStreamSynchronize", 700),
+        ("context.synchronize(stream)", "cuStreamSynchronize", 700),
         ("context.load(b'x')", "cuModuleLoadData", 200),
         ("context.function(context.load(b'cubin'), 'other')", "cuModuleGetFunction", 500),
         ("context.launch([context.prepare(context.function(context.load(b'cubin'), 'add'), *[(1, 1, 1)] * 2, [])], stream)",

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(find_compiler() is None, reason=f"needs a C++ co
 
 SAMPLE = (
     *("operators/agrees[matmul-float16]", "operators/agrees[softmax-float32]", "operators/agrees[pad-int8]"),
-    *("devices/copies", "models/agrees[quantised-convolution]"),
+    *("devices/copies", "models/agrees[quantized-convolution]"),
 )
 
 

@@ -144,7 +144,7 @@ def put(device, queue, values):
 
 def test_tensors_of_other_libraries_are_read_where_they_lie(device, queue, executable):
     target = put(device, queue, [1, 2, 3, 4])
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     given = Producer(target.buffer.address, (4,), CUDA)
     counted = []
     for turn in range(4):
@@ -195,7 +195,7 @@ def test_donated_memory_that_another_input_reads_is_copied(device, queue):
     module = ir.Module({"main": ir.function([a, b], ir.tuple_([ops.scatter_nd(a, at, values), ops.tanh(b)]))})
     executable = inlaid.compile(module, targets=["cuda:arch=host"], cache=False, donate=["a"])
     target = put(device, queue, [1, 2, 3, 4])
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     for _ in range(3):
         given = [Producer(target.buffer.address, (4,), CUDA) for _ in "ab"]
         updated, found = executable.run(dict(zip("ab", given, strict=True))).values()
@@ -207,7 +207,7 @@ def test_donated_memory_that_another_input_reads_is_copied(device, queue):
 
 def test_tensors_that_cannot_be_read_where_they_lie(device, queue, executable):
     target = put(device, queue, [1, 2, 3, 4])
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     with pytest.raises(InputError, match=r"a tensor must start at a multiple of 64 bytes, got address .*; pass a copy"):
         executable.run({"x": Producer(target.buffer.address + 4, (4,), CUDA)})
 
@@ -234,7 +234,7 @@ class ArrayOnly:
 @pytest.mark.parametrize("more", [{}, {"strides": None, "stream": None}, {"strides": (4,), "stream": 1}, {"stream": 2}])
 def test_arrays_of_other_libraries_are_read_where_they_lie(device, queue, executable, more):
     target = put(device, queue, [1, 2, 3, 4])
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     before = device.context.counted.copy()
     (found,) = executable.run({"x": ArrayOnly(target.buffer.address, **more)}).values()
     np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)

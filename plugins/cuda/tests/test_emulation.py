@@ -36,7 +36,7 @@ def test_indices(machine):
 
 @pytest.mark.parametrize("threads", [1, 7, 32, 100, 1024])
 def test_barriers(machine, threads):
-    """Neighbours exchange values many times while other values live in registers."""
+    """Neighbors exchange values many times while other values live in registers."""
     body = """
         __shared__ int a[1024];
         int t = threadIdx.x, n = blockDim.x, own = x[blockIdx.x * n + t];
@@ -105,7 +105,7 @@ def test_threads_that_diverge(machine, body, message):
         machine.run(kernel(body, "int *y"), (1,), (64,), np.zeros(1, np.int32))
     assert caught.value.status == Status.LAUNCH_FAILED
     with pytest.raises(DriverError, match="diverge"):
-        machine.context.synchronise(machine.stream)
+        machine.context.synchronize(machine.stream)
 
 
 def lanes(source, width=32, count=64):

@@ -87,7 +87,7 @@ def test_a_lost_device(device, package, status):
         device.queue,
         device.memory,
         lambda: device.event(queue),
-        lambda: device.synchronise(event),
+        lambda: device.synchronize(event),
         lambda: device.begin_capture(queue),
     )
     for call in calls:
@@ -100,13 +100,13 @@ def test_a_lost_device(device, package, status):
 
 
 def test_a_kernel_that_fails(device, loaded):
-    """A kernel's failure is raised by `synchronise`, and loses the device."""
+    """A kernel's failure is raised by `synchronize`, and loses the device."""
     source = "KERNEL k(long n) {\n if (threadIdx.x)\n __syncthreads();\n else\n __syncthreads();\n }"
     kernel, queue = loaded(CUDA.single(source, threads=(2, 1, 1))).launching, device.queue()
 
     def run():
         kernel.launch([], [], None, np.zeros(0, np.int64), queue)
-        device.synchronise(device.event(queue))
+        device.synchronize(device.event(queue))
 
     with pytest.raises(DeviceLost, match="LAUNCH_FAILED"):
         run()

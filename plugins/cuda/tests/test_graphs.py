@@ -45,7 +45,7 @@ def test_a_graph_outlives_the_queue_and_the_region_that_it_was_recorded_with(dev
     kernel, own = loaded(CUDA.lookup()).launching, device.queue()
     run = Run(device, own, [0, 7])
     recording = record(device, own, (run, kernel, [2]))
-    device.synchronise(device.event(own))
+    device.synchronize(device.event(own))
     device.release(own)
     del kernel
     gc.collect()
@@ -64,7 +64,7 @@ def test_what_is_not_recorded(device, queue, loaded):
     reads, run = loaded(CUDA.counted(later=True)).launching, Run(device, queue, [1, -1], workspace=64)
     assert record(device, queue, (run, reads, [2, 0])) is None
     assert record(device, queue) is None
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     run.launch(reads, [2, 0])
     assert run.result()[0] == 1
     run.free()
@@ -119,7 +119,7 @@ def test_a_model_that_is_met_again_is_one_graph_and_one_call(device):
         check(executable, rows(4, seed))
     counted = context.counted - before
     assert (counted["launch_graph"], counted["upload"], counted["download"]) == (5, 5, 5)
-    assert not {"launch", "prepare", "graph", "event", "allocate", "synchronise"} & counted.keys()
+    assert not {"launch", "prepare", "graph", "event", "allocate", "synchronize"} & counted.keys()
 
 
 def test_graphs_of_several_sizes_and_buffers(device):

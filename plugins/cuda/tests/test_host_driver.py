@@ -66,10 +66,10 @@ def test_kernels_that_write_out_of_bounds(place):
     y = machine.upload(np.zeros(8, np.float32))
     function = context.function(context.load(ADD.encode()), "add")
     context.launch([context.prepare(function, (1, 1, 1), (8, 1, 1), [y, 0])], machine.stream)
-    context.synchronise(machine.stream)
+    context.synchronize(machine.stream)
     context.launch([context.prepare(function, (1, 1, 1), (1, 1, 1), [y, place])], machine.stream)
     with pytest.raises(DriverError, match="has written outside an allocation of 32 bytes") as caught:
-        context.synchronise(machine.stream)
+        context.synchronize(machine.stream)
     assert caught.value.status == Status.ILLEGAL_ADDRESS
 
 

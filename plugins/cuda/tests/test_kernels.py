@@ -69,7 +69,7 @@ def test_a_launch_that_allocates_shared_memory(device, queue, loaded):
     source = "KERNEL k(long n) { INLAID_LAUNCHED(float, a); a[19999] = n; if (a[19999] != n) __builtin_trap(); }"
     kernel = loaded(CUDA.single(source, threads=(32, 1, 1), shared=80000))
     launch(kernel, queue)
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
 
 
 def test_damaged_bytes_of_shared_memory(loaded):

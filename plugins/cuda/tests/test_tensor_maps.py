@@ -164,7 +164,7 @@ def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, 
     for _ in range(2):
         region.launch(tensors, [out], None, np.zeros(0, np.int64), queue)
     device.download(out, result, queue)
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
     np.testing.assert_array_equal(result, interp.run(program, arrays)[0])
     assert [address for _, address in encoded] == [tensor.buffer.address for tensor in tensors]
     assert encoded[0][0] == TensorMap(2, (200, 72), (400,), (64, 64))

@@ -103,7 +103,7 @@ def test_sums_are_rescaled_as_exactly_with_the_zero_point_added_before_the_shift
 
 @pytest.mark.parametrize("level", ["-O0", "-Og", "-O2", "-Os"])
 def test_tiles_of_two_pixels_and_two_channels_are_summed_and_wrap(level: str, tmp_path: Path) -> None:
-    """Compilers that do not optimise hold every address in a register of its own."""
+    """Compilers that do not optimize hold every address in a register of its own."""
     tiles = "".join(f"inlaid_tile(a + i * 8 + {n}, c + i * 8 + {n}, b + i * 16 + {2 * n}, &total[0]); " for n in (0, 4))
     call = f"int32_t total[4]; memcpy(total, t, 16); for (int32_t i = 0; i < n; i++) {{ {tiles}}} memcpy(t, total, 16)"
     text, _ = support(CPUS["cortex-m4"], call)

@@ -39,7 +39,7 @@ def test_integers_are_exact(name: str) -> None:
     assert isinstance(workspace, int) and workspace <= arena
     unit = decode(artifact.code)
     counted = sum(unit.kernels[call.kernel].multiplications for call in unit.calls)
-    assert 0.9 * products < counted < 1.1 * products  # those that requantise are among them
+    assert 0.9 * products < counted < 1.1 * products  # those that requantize are among them
 
 
 @pytest.mark.parametrize("name", ["ad01_fp32", "kws_ref_model_float32"])

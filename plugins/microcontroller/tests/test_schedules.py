@@ -41,7 +41,7 @@ def _semantics(kernel: ir.LoopProgram, context: KernelContext) -> dict[str, ir.L
     return {each.name: each.semantics for each in (*context.intrinsics, *windows)}
 
 
-def _requantised(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int, zero: int = -3) -> Expr:
+def _requantized(total: Expr, outputs: int, generator: np.random.Generator, rounding: str, channel: int, zero: int = -3) -> Expr:
     """Sums as TensorFlow Lite stores them."""
     shape = [1] * len(total.type.shape)
     shape[channel] = outputs
@@ -123,7 +123,7 @@ def test_a_convolution_sums_what_the_graph_does(
     weights = generator.integers(-127, 128, (outputs, channels, *window)).astype(np.int8)
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
     total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1))
-    _check(rule, x, _requantised(total, outputs, generator, "up", 1), generator)
+    _check(rule, x, _requantized(total, outputs, generator, "up", 1), generator)
 
 
 @pytest.mark.parametrize("size", [(12, 1), (1, 7), (4, 3)])
@@ -169,7 +169,7 @@ def test_a_convolution_of_single_channels_sums_what_the_graph_does(
     weights = generator.integers(-127, 128, (channels, 1, *window)).astype(np.int8)
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
     total = ops.conv(padded, constant(weights), strides=(stride, stride), pads=(0,) * 4, dilations=(1, 1), groups=channels)
-    _check(rule, x, _requantised(total, channels, generator, rounding, 1), generator, cpu)
+    _check(rule, x, _requantized(total, channels, generator, rounding, 1), generator, cpu)
 
 
 def test_a_number_may_be_that_of_padding_and_of_what_follows_the_sums() -> None:
@@ -188,7 +188,7 @@ def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
     weights = constant(generator.integers(-127, 128, (8, 1, 3, 3)).astype(np.int8))
     total = ops.conv(x, weights, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=8)
     for zero, taken in ((1 << 14, True), ((1 << 14) + 1, False), (-(1 << 20), False)):
-        program, constants = _kernel(x, _requantised(total, 8, generator, "up", 1, zero))
+        program, constants = _kernel(x, _requantized(total, 8, generator, "up", 1, zero))
         given = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
         assert (VectorDepthwiseRule().offer(program, _context(VectorDepthwiseRule()), given) is not None) == taken
 
@@ -220,7 +220,7 @@ def test_a_matrix_product_sums_what_the_graph_does(rule: Rule, rows: int, depth:
     generator = np.random.default_rng(0)
     x = var("x", TensorType((rows, depth), "int8"))
     weights = generator.integers(-127, 128, (depth, columns)).astype(np.int8)
-    _check(rule, x, _requantised(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
+    _check(rule, x, _requantized(ops.matmul(x, constant(weights)), columns, generator, "up", 1), generator)
 
 
 def _sum(x: Expr, y: Expr, zeros: tuple[int, int, int], factors: tuple[tuple[int, int], ...]) -> Expr:

@@ -169,7 +169,7 @@ LISTS = {
     ),
     "vector_copy": ("int8_t *target, const int8_t *source, int32_t size", "target, source, size"),
     "vector": ("const int8_t *a, const int8_t *b, int32_t *total, int32_t stride", "a, b, total, stride"),
-    "requantise": (
+    "requantize": (
         "const int32_t *t, const int32_t *b, const int32_t *m, const int8_t *s, int8_t *o, int32_t z, int32_t l, int32_t h",
         "t, b, m, s, o, z, l, h",
     ),
@@ -188,7 +188,7 @@ LISTS = {
         "window8_away",
         "window3_up",
         "window1_away",
-        *(f"requantise_{each}" for each in ("up2", "up3", "up4", "away3", "away4")),
+        *(f"requantize_{each}" for each in ("up2", "up3", "up4", "away3", "away4")),
     ],
 )
 def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Converters of arithmetic, reductions, quantised operators, losses, optimisers, signals and random values: what ONNX's own node
+"""Converters of arithmetic, reductions, quantized operators, losses, optimizers, signals and random values: what ONNX's own node
 cases leave out, old opsets above all. The oracle is ONNX Runtime where it has the operator, else numpy."""
 
 from __future__ import annotations
@@ -215,11 +215,11 @@ def test_equations_that_make_no_sense(equation, message):
         run("Einsum", 12, [normal(2, 3)], equation=equation)
 
 
-# --- quantised --------------------------------------------------------------------------------------------------------
+# --- quantized --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("of", [np.uint8, np.int8])
-def test_quantised_convolution_is_exact(of):
+def test_quantized_convolution_is_exact(of):
     x, w = integers(0, 127, (2, 4, 9, 9), of), integers(-100, 100, (6, 2, 3, 3), np.int8)
     scales, zeros = positive(6) * np.float32(0.05), np.zeros(6, np.int8)
     bias = integers(-100, 100, (6,), np.int32)
@@ -227,7 +227,7 @@ def test_quantised_convolution_is_exact(of):
     like_onnxruntime("QLinearConv", 10, inputs, exact=True, group=2, pads=[1, 1, 1, 1], strides=[2, 1])
 
 
-def test_quantised_products_are_exact():
+def test_quantized_products_are_exact():
     a, b = integers(0, 255, (2, 5, 7), np.uint8), integers(-127, 127, (7, 3), np.int8)
     per_column = [b, positive(3) * np.float32(0.03), np.zeros(3, np.int8)]
     like_onnxruntime(
@@ -247,18 +247,18 @@ def test_scales_for_each_row_and_column():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e5, 0.0])
-def test_dynamic_quantisation_is_exact(scale):
+def test_dynamic_quantization_is_exact(scale):
     like_onnxruntime("DynamicQuantizeLinear", 11, [normal(50, 40) * np.float32(scale)], 3, exact=True)
 
 
-def test_quantisation_along_an_axis_is_exact():
+def test_quantization_along_an_axis_is_exact():
     x, points = normal(50, 40) * np.float32(30), integers(-5, 5, (40,), np.int8)
     like_onnxruntime("QuantizeLinear", 13, [x, positive(40), points], exact=True, axis=-1)
     like_onnxruntime("QuantizeLinear", 13, [x, np.array([0.5], np.float32)], exact=True)
     like_onnxruntime("DequantizeLinear", 13, [integers(-127, 127, (40, 3), np.int8), positive(40), points], exact=True, axis=0)
 
 
-# --- losses, optimisers -----------------------------------------------------------------------------------------------
+# --- losses, optimizers -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
@@ -271,7 +271,7 @@ def test_losses(op, outputs, reduction):
         like_onnxruntime(op, 13, [scores, ignoring, *inputs[2:]], outputs, reduction=reduction, ignore_index=-1)
 
 
-def test_optimisers_step_every_tensor():
+def test_optimizers_step_every_tensor():
     rate, count, x = np.float32(0.1), np.int64(3), [normal(3), normal(2, 2, seed=1)]
     gradients, state = [normal(3, seed=2), normal(2, 2, seed=3)], [positive(3), positive(2, 2)]
     found = run(

@@ -15,8 +15,8 @@ from inlaid_runtime.errors import ModelImportError
 from inlaid_runtime.types import TensorType
 
 
-def run(body: str, opset: int = 17, specialise=None, **inputs):
-    module = load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'), specialise=specialise)
+def run(body: str, opset: int = 17, specialize=None, **inputs):
+    module = load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'), specialize=specialize)
     return module, evaluate(module, inputs)
 
 
@@ -46,7 +46,7 @@ def test_branches_of_different_rank_need_a_known_condition():
     with pytest.raises(NeedsStatic) as caught:
         run(BRANCHES, c=np.array(True), x=np.zeros(4, np.float32))
     assert caught.value.sources.inputs == ("c",)
-    module, _ = run(BRANCHES, specialise={"c": np.array(False)}, x=np.zeros(4, np.float32))
+    module, _ = run(BRANCHES, specialize={"c": np.array(False)}, x=np.zeros(4, np.float32))
     assert module.main.body.type == TensorType((2, 2), "float32")
 
 
@@ -71,7 +71,7 @@ def test_loop_stops_at_the_trip_count_or_the_condition(trips, condition, wanted)
     x = np.float32([0, 10])
     for bound in (None, {"n": np.array(trips), "c": np.array(condition)}):
         inputs = {"x": x} if bound else {"n": np.array(trips), "c": np.array(condition), "x": x}
-        _, (last, stacked) = run(LOOP, specialise=bound, **inputs)
+        _, (last, stacked) = run(LOOP, specialize=bound, **inputs)
         assert stacked[:, 0].tolist() == wanted
         assert last.tolist() == [wanted[-1] if wanted else 0, 10 + len(wanted)]
 

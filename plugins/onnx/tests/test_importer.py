@@ -43,7 +43,7 @@ def test_one_output_is_no_tuple():
     assert isinstance(module.main.body, Var)
 
 
-def test_initialised_inputs_are_constants():
+def test_initialized_inputs_are_constants():
     model = parse("g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Mul(x, w) }")
     module = load(model)
     assert [param.name for param in module.main.params] == ["x"]
@@ -117,25 +117,25 @@ def test_unknown_size_or_input_to_bind_is_refused():
     with pytest.raises(ModelImportError, match=r"no symbolic dimension 'M'.*N"):
         load(model, dims={"M": 1})
     with pytest.raises(ModelImportError, match="unknown input 'q'"):
-        load(model, specialise={"q": np.zeros(1)})
+        load(model, specialize={"q": np.zeros(1)})
     with pytest.raises(ModelImportError, match="bound to a value of type"):
-        load(model, specialise={"x": np.zeros((1, 1), np.float32)})
+        load(model, specialize={"x": np.zeros((1, 1), np.float32)})
 
 
 def test_a_bound_input_fixes_the_sizes_of_others():
     model = parse("g (float[N] z, float[N] x, float[N] y) => (float[N] r) { t = Add(x, y)  r = Add(t, z) }")
     value = np.zeros(3, np.float32)
-    module = load(model, specialise={"x": value})
+    module = load(model, specialize={"x": value})
     assert [param.type for param in module.main.params] == [TensorType((3,), "float32")] * 2
     for bound in ({"x": value, "y": np.zeros(1, np.float32)}, {"y": np.zeros(4, np.float32), "x": value}):
         with pytest.raises(ModelImportError, match="bound to a value of type"):
-            load(model, specialise=bound)
+            load(model, specialize=bound)
     with pytest.raises(ModelImportError, match="dimension 'N' must be 4 to 8, but input 'x' is bound to 3"):
-        load(model, dims={"N": (4, 8)}, specialise={"x": value})
+        load(model, dims={"N": (4, 8)}, specialize={"x": value})
     with pytest.raises(ModelImportError, match="bound to a value of type"):
-        load(model, dims={"N": 2}, specialise={"x": value})
+        load(model, dims={"N": 2}, specialize={"x": value})
     with pytest.raises(ModelImportError, match="bound to a value of type"):
-        load(model, dims={"N": 0}, specialise={"x": value})
+        load(model, dims={"N": 0}, specialize={"x": value})
 
 
 def test_an_input_that_decides_a_rank_can_be_bound():
@@ -143,7 +143,7 @@ def test_an_input_that_decides_a_rank_can_be_bound():
     with pytest.raises(NeedsStatic) as caught:
         load(model)
     assert caught.value.sources.inputs == ("s",)
-    module = load(model, specialise={"s": np.array([2, 3])})
+    module = load(model, specialize={"s": np.array([2, 3])})
     assert [param.name for param in module.main.params] == ["x"]
     assert module.main.body.type == TensorType((2, 3), "float32")
 

@@ -1,4 +1,4 @@
-"""Converters of convolutions, pooling, normalisation, resampling, recurrent layers and attention: what ONNX's own node cases leave
+"""Converters of convolutions, pooling, normalization, resampling, recurrent layers and attention: what ONNX's own node cases leave
 out, old opsets and rare attributes above all. The oracle is ONNX Runtime where it has the operator, else numpy."""
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_gemm_of_integers() -> None:
         run("Gemm", 13, [a, b], alpha=0.5)
 
 
-# --- normalisation ----------------------------------------------------------------------------------------------------
+# --- normalization ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
@@ -193,8 +193,8 @@ def test_group_norm(opset: int, parameters: int, spatial: tuple[int, ...]) -> No
     x, scale, bias = normal(2, 6, *spatial), normal(parameters), normal(parameters)
     (found,) = run("GroupNormalization", opset, [x, scale, bias], num_groups=2, epsilon=1e-3)
     grouped = x.reshape(2, 2, -1).astype(np.float64)
-    centred = grouped - grouped.mean(2, keepdims=True)
-    done = (centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
+    centerd = grouped - grouped.mean(2, keepdims=True)
+    done = (centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
     factor, term = (np.repeat(item, 6 // parameters).reshape(6, *(1,) * len(spatial)) for item in (scale, bias))
     np.testing.assert_allclose(found, done * factor + term, rtol=1e-5, atol=1e-5)
 

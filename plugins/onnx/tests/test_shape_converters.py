@@ -39,10 +39,10 @@ def imported(model: onnx.ModelProto, feeds: dict[str, Array]) -> Module:
     bound: dict[str, Array] = {}
     for _ in feeds:
         try:
-            return load(model, specialise=bound)
+            return load(model, specialize=bound)
         except NeedsStatic as need:
             bound |= {name: feeds[name] for name in need.sources.inputs}
-    return load(model, specialise=bound)
+    return load(model, specialize=bound)
 
 
 def parsed(opset: int, graph: str) -> onnx.ModelProto:
@@ -216,7 +216,7 @@ def test_slices_from_everywhere_to_everywhere(extent: int, known: bool) -> None:
     """A start before the axis is its first element, with a negative step too, which Python's slices have otherwise."""
     model, feeds = slices(extent, known)
     results = evaluate(load(model), feeds)
-    expectations = answers(model, feeds, optimised=False).values()
+    expectations = answers(model, feeds, optimized=False).values()
     for node, expected, result in zip(model.graph.node, expectations, results, strict=True):
         assert result.tolist() == expected.tolist(), node.input
 

@@ -118,7 +118,7 @@ def test_a_lost_device(monkeypatch, device, code):
         lost.queue,
         lost.memory,
         lambda: lost.event(queue),
-        lambda: lost.synchronise(event),
+        lambda: lost.synchronize(event),
         lambda: lost.wait(lost.queue(), event),
         lambda: lost.download(target, np.zeros(64, np.uint8), queue),
         lambda: lost.copy(target, target, queue),
@@ -138,7 +138,7 @@ def test_work_that_fails_on_a_queue(device, queue, monkeypatch):
 
     object.__setattr__(event, "marker", Marker)
     with pytest.raises(KernelFault, match="running commands"):
-        device.synchronise(event)
+        device.synchronize(event)
 
 
 def test_pinned_memory(device, queue, monkeypatch):

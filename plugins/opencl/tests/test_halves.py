@@ -52,7 +52,7 @@ def test_every_half_is_decoded(changed):
 
 
 def borders():
-    """All halves, what lies between each and the next, and the neighbours of that: 65,536 of them at a time."""
+    """All halves, what lies between each and the next, and the neighbors of that: 65,536 of them at a time."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     between = (halves[:-1] + halves[1:]) / 2
     odd = np.array([65519.996, 65520, 65536, 1e30, np.inf, np.nan, 1e-45, 2**-25, np.nextafter(np.float32(2**-25), 1)], np.float32)

@@ -69,7 +69,7 @@ def test_sizes_beyond_the_device(device, queue):
             load(OPENCL.single(grid=(1, many, 1))).launching.launch([], [], None, np.zeros(0, np.int64), queue)
     finally:
         device.largest_grid = before
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
 
 
 @pytest.mark.parametrize(

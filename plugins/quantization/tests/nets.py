@@ -1,4 +1,4 @@
-"""Small float models for these tests, and their quantisation with the interpreter as the target."""
+"""Small float models for these tests, and their quantization with the interpreter as the target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def interpreted(module: Module) -> Run:
     return run
 
 
-def quantised(main: Function, samples: Sequence[Sample], settings: Quantization | None = None) -> QuantizedModule:
+def quantized(main: Function, samples: Sequence[Sample], settings: Quantization | None = None) -> QuantizedModule:
     return quantize_module(Module({"main": main}), samples, samples, settings or Quantization(), interpreted)
 
 

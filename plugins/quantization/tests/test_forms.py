@@ -13,12 +13,12 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Function, Module, constant, function, post_order, tuple_
 from inlaid.graph.verify import verify
-from inlaid.ops.requantisation import factor
-from inlaid.plugins import Quantisation
+from inlaid.ops.requantization import factor
+from inlaid.plugins import Requantization
 from inlaid_quantization.ranges import Scale
 from inlaid_quantization.settings import Quantization, fitted
 
-from .nets import a_function, drawn, exact_weights, quantised, real, through_product
+from .nets import a_function, drawn, exact_weights, quantized, real, through_product
 
 GENERATOR = np.random.default_rng(7)
 IMAGE = (2, 4, 7, 5)
@@ -108,26 +108,26 @@ def scale_of(border: object) -> Scale:
     return Scale(border.scale, border.zero_point)  # type: ignore[attr-defined]
 
 
-def requantises(*roundings: str, **more: Any) -> Quantization:
-    return fitted(Quantization(borders="int8"), Quantisation(roundings, **more))
+def requantizes(*roundings: str, **more: Any) -> Quantization:
+    return fitted(Quantization(borders="int8"), Requantization(roundings, **more))
 
 
 CHOSEN = {
     "usual": Quantization(borders="int8"),
     "powers of two": Quantization(borders="int8", scales="power_of_two"),
     "float": Quantization(borders="int8", arithmetic="float"),
-    "half even": requantises("half_even"),
-    "up": requantises("up"),
-    "away": requantises("half_even", "away", multiplier_bits=16),
-    "once": requantises("once", multiplier_bits=15),
-    "shifts": requantises("once", multiplier_bits=1, per_channel=False),
-    "shifts, rounded twice": requantises("away", multiplier_bits=1),
+    "half even": requantizes("half_even"),
+    "up": requantizes("up"),
+    "away": requantizes("half_even", "away", multiplier_bits=16),
+    "once": requantizes("once", multiplier_bits=15),
+    "shifts": requantizes("once", multiplier_bits=1, per_channel=False),
+    "shifts, rounded twice": requantizes("away", multiplier_bits=1),
 }
 BY_OTHERS = ("scaled scores", "mean", "image mean", "average", "padded average")
 """Forms whose factors are no powers of two, whatever the scales: no hardware that shifts alone computes them."""
 
 
-def unlike(main: Function, having: Quantisation) -> list[str]:
+def unlike(main: Function, having: Requantization) -> list[str]:
     """The calls that scale sums in a way that some hardware has not."""
     found = []
     for expr in post_order(main.body):
@@ -146,9 +146,9 @@ def unlike(main: Function, having: Quantisation) -> list[str]:
 def test_a_form_gives_the_nearest_stored_value(name: str, chosen: str) -> None:
     build, shapes = FORMS[name]
     main = a_function(build, *shapes)
-    found = quantised(main, drawn(main), CHOSEN[chosen])
+    found = quantized(main, drawn(main), CHOSEN[chosen])
     verify(found)
-    having = CHOSEN[chosen].requantisation
+    having = CHOSEN[chosen].requantization
     assert (unlike(found.main, having) == []) == (having.multiplier_bits > 1 or name not in BY_OTHERS)
     assert found.report.floats == ()
     inputs, (output,) = [scale_of(item) for item in found.report.inputs], map(scale_of, found.report.outputs)
@@ -183,7 +183,7 @@ def all_forms() -> Module:
 def test_x86_gives_the_same_integers(target: str, chosen: Quantization) -> None:
     pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     main = all_forms().main
-    found = quantised(main, drawn(main, count=2), chosen)
+    found = quantized(main, drawn(main, count=2), chosen)
     executable = inlaid.compile(found, [target])
     sample = drawn(main, seed=3, count=1)[0]
     if chosen.borders == "int8":

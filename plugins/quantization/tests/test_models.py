@@ -15,7 +15,7 @@ from inlaid_quantization.ranges import Scale
 from inlaid_quantization.settings import Quantization
 from inlaid_tflite.model import read_model
 
-from .nets import Array, quantised
+from .nets import Array, quantized
 
 MODELS = Path(__file__).parents[4] / "shared" / "models"
 pytestmark = pytest.mark.skipif(not MODELS.is_dir(), reason="the trained models are not beside the checkout, in ../shared/models")
@@ -25,7 +25,7 @@ PAIRS = {
     "keywords": ("kws_ref_model_float32", "kws_ref_model", 18.0),
     "images": ("pretrainedResnet", "pretrainedResnet_quant", 9.0),
 }
-"""The float model, the int8 one, and decibels over quantisation noise that the outputs of ours have at least."""
+"""The float model, the int8 one, and decibels over quantization noise that the outputs of ours have at least."""
 
 
 def patterns(shape: tuple[int, ...], low: float, high: float, count: int) -> list[Array]:
@@ -48,7 +48,7 @@ def borders_of(path: Path) -> tuple[Scale, Scale]:
     graph = read_model(path.read_bytes(), path.name)[0]
     found = []
     for number in (graph.inputs[0], graph.outputs[0]):
-        stored = graph.tensors[number].quantisation
+        stored = graph.tensors[number].quantization
         assert stored is not None
         found.append(Scale(float(stored.scale[0]), int(stored.zero_point[0])))
     return found[0], found[1]
@@ -73,7 +73,7 @@ def test_ours_is_as_good_as_what_was_published(name: str) -> None:
     low, high = ((end - taken.zero_point) * taken.scale for end in (-128, 127))
     shape = tuple(int(dim) for dim in param.type.shape)  # type: ignore[arg-type]
     values = patterns(shape, low, high, 12)
-    found = quantised(real.main, [{param.name: value} for value in values[:6]], Quantization(borders="int8"))
+    found = quantized(real.main, [{param.name: value} for value in values[:6]], Quantization(borders="int8"))
     assert found.report.floats == ()
     own = [Scale(side[0].scale, side[0].zero_point) for side in (found.report.inputs, found.report.outputs)]  # type: ignore[arg-type]
     wanted = [np.asarray(evaluate(real, [value])) for value in values[6:]]

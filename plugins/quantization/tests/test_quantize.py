@@ -21,7 +21,7 @@ from inlaid_quantization.samples import read_samples
 from inlaid_quantization.settings import Quantization
 from inlaid_runtime.errors import InputError
 
-from .nets import Array, drawn, named, quantised, real
+from .nets import Array, drawn, named, quantized, real
 
 CALIBRATIONS = ("minmax", "percentile", "entropy", "mse")
 
@@ -35,7 +35,7 @@ def weights(generator: np.random.Generator, *shape: int) -> Expr:
 
 
 def random_net(seed: int) -> Module:
-    """Convolutions, branches, normalisations and pools at random, then a mean, a matrix product and a softmax."""
+    """Convolutions, branches, normalizations and pools at random, then a mean, a matrix product and a softmax."""
     generator = np.random.default_rng(seed)
     image = real("image", 1, 3, 9, 9)
     value: Expr = ops.conv(image, weights(generator, 4, 3, 3, 3), pads=(1, 1, 1, 1))
@@ -71,7 +71,7 @@ def random_net(seed: int) -> Module:
 @pytest.mark.parametrize("seed", range(6))
 def test_random_models_lose_little(seed: int, calibration: str) -> None:
     main = random_net(seed).main
-    found = quantised(main, drawn(main, seed), Quantization(calibration))
+    found = quantized(main, drawn(main, seed), Quantization(calibration))
     verify(found)
     assert found.report.floats == ()
     assert not {"sigmoid", "relu", "batch_norm", "avg_pool", "layer_norm"} & set(names(found))
@@ -85,7 +85,7 @@ def test_random_models_lose_little(seed: int, calibration: str) -> None:
 def test_x86_and_the_reference_agree_on_random_models() -> None:
     pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     main = random_net(3).main
-    found = quantised(main, drawn(main), Quantization(arithmetic="float"))
+    found = quantized(main, drawn(main), Quantization(arithmetic="float"))
     executable = inlaid.compile(found, ["x86:threads=1"])
     for sample in drawn(main, seed=5):
         for got, wanted in zip(executable.run(sample).values(), evaluate(found, sample), strict=True):
@@ -100,14 +100,14 @@ def two_layers(middle: Callable[[Expr], Expr]) -> Module:
     return Module({"main": function([x], ops.matmul(middle(first), weights(generator, 8, 8), span=named("second")))})
 
 
-def normalised(x: Expr) -> Expr:
+def normalized(x: Expr) -> Expr:
     ones = constant(np.ones(8, np.float32))
     return ops.layer_norm(x, ones, ones, axis=1, epsilon=1e-5, span=named("norm"))
 
 
 def test_what_has_no_form_stays_float_between_borders() -> None:
-    main = two_layers(normalised).main
-    found = quantised(main, drawn(main))
+    main = two_layers(normalized).main
+    found = quantized(main, drawn(main))
     assert [(item.node, item.operator, item.why) for item in found.report.floats] == [
         ("norm", "layer_norm", "it has no integer implementation")
     ]
@@ -116,7 +116,7 @@ def test_what_has_no_form_stays_float_between_borders() -> None:
 
 
 def test_what_lies_between_floats_stays_float() -> None:
-    """A normalisation written out: mean, difference, square, mean, root, quotient."""
+    """A normalization written out: mean, difference, square, mean, root, quotient."""
 
     def written_out(x: Expr) -> Expr:
         def mean(of: Expr) -> Expr:
@@ -127,7 +127,7 @@ def test_what_lies_between_floats_stays_float() -> None:
         return ops.add(ops.div(apart, root), constant(np.arange(8, dtype=np.float32)))
 
     main = two_layers(written_out).main
-    found = quantised(main, drawn(main))
+    found = quantized(main, drawn(main))
     assert {item.operator for item in found.report.floats} >= {"reduce_sum", "sub", "sqrt", "div", "add"}
     assert {item.why for item in found.report.floats} >= {"all of its consumers are float", "it has no integer implementation"}
     assert found.report.outputs[0].difference is not None
@@ -136,19 +136,19 @@ def test_what_lies_between_floats_stays_float() -> None:
 
 def test_a_chain_is_a_table() -> None:
     main = two_layers(lambda x: ops.mul(x, ops.sigmoid(ops.mul(x, constant(np.float32(1.7)))))).main
-    found = quantised(main, drawn(main))
+    found = quantized(main, drawn(main))
     assert names(found).count("take") == 1
     assert "sigmoid" not in names(found)
 
 
 def test_operators_stay_float_when_asked() -> None:
     main = two_layers(ops.relu).main
-    both = quantised(main, drawn(main), Quantization(keep_float=("first",)))
+    both = quantized(main, drawn(main), Quantization(keep_float=("first",)))
     assert ("first", "matmul", "keep_float names it") in [(i.node, i.operator, i.why) for i in both.report.floats]
     with pytest.raises(InputError, match="expected a float32 convolution or matrix product"):
-        quantised(main, drawn(main), Quantization(keep_float=("matmul",)))
+        quantized(main, drawn(main), Quantization(keep_float=("matmul",)))
     with pytest.raises(InputError, match=r"keep_float names 'frist', which is neither a node .*; is it 'first'\?"):
-        quantised(main, drawn(main), Quantization(keep_float=("frist",)))
+        quantized(main, drawn(main), Quantization(keep_float=("frist",)))
 
 
 def attention(mask: float) -> Module:
@@ -165,7 +165,7 @@ def attention(mask: float) -> Module:
 @pytest.mark.parametrize("mask", [-100.0, -1e4, float(np.finfo(np.float32).min), -np.inf])
 def test_masks_leave_the_scores_their_precision(mask: float) -> None:
     main = attention(mask).main
-    found = quantised(main, drawn(main))
+    found = quantized(main, drawn(main))
     assert found.report.floats == ()
     context = found.report.outputs[0].difference
     assert context is not None
@@ -180,7 +180,7 @@ def test_loops_and_branches_stay_float() -> None:
         return if_(positive, inner, ops.neg(x))
 
     main = two_layers(choice).main
-    found = quantised(main, drawn(main))
+    found = quantized(main, drawn(main))
     verify(found)
     assert ("inner", "matmul", "it is in a loop or branch") in [(i.node, i.operator, i.why) for i in found.report.floats]
     evaluate(found, drawn(main)[0])
@@ -192,7 +192,7 @@ def test_one_table_for_what_is_read_twice_and_shared_scales() -> None:
     x = real("x", 4, 8)
     product = ops.matmul(x, weights(generator, 8, 6))
     main = function([x], tuple_([product, ops.transpose(product, perm=(1, 0)), ops.relu(product), x]))
-    found = quantised(main, drawn(main), Quantization(borders="int8"))
+    found = quantized(main, drawn(main), Quantization(borders="int8"))
     first, second, third, same = found.report.outputs
     assert (first.scale, first.zero_point) == (second.scale, second.zero_point) != (third.scale, third.zero_point)
     assert (same.scale, same.zero_point) == (found.report.inputs[0].scale, found.report.inputs[0].zero_point)
@@ -207,7 +207,7 @@ def test_large_biases_and_dead_channels_are_kept() -> None:
     narrow = constant(np.array([[1e-9, 0.0, 1.0], [2e-9, 0.0, -1.0]], np.float32))
     main = function([x], ops.add(ops.matmul(x, narrow), constant(np.array([100.0, -50.0, 0.0], np.float32))))
     for chosen in (Quantization(), Quantization(scales="power_of_two", weights="tensor")):
-        found = quantised(main, drawn(main), chosen)
+        found = quantized(main, drawn(main), chosen)
         got, wanted = (np.asarray(evaluate(each, drawn(main)[0])) for each in (found, main))
         assert np.abs(got - wanted).max() <= 1.5
 
@@ -219,7 +219,7 @@ def test_symbolic_sizes_stay_symbolic() -> None:
     conv = ops.relu(ops.conv(x, weights(generator, 4, 3, 3, 3), pads=(1, 1, 1, 1)))
     main = function([x], ops.softmax(ops.reshape(ops.avg_pool(conv, kernel=(6, 6)), shape=(batch, 4)), axis=1))
     samples = [{"x": generator.normal(size=(count, 3, 6, 6)).astype(np.float32)} for count in (2, 3)]
-    found = quantised(main, samples)
+    found = quantized(main, samples)
     assert found.report.floats == ()
     assert evaluate(found, samples[1]).shape == (3, 4)
 
@@ -228,8 +228,8 @@ def test_symbolic_sizes_stay_symbolic() -> None:
 
 
 def test_the_report_as_text_and_as_json() -> None:
-    main = two_layers(normalised).main
-    report = quantised(main, drawn(main), Quantization("mse")).report
+    main = two_layers(normalized).main
+    report = quantized(main, drawn(main), Quantization("mse")).report
     data = json.loads(json.dumps(report.to_json()))
     assert data["samples"] == 4
     assert data["settings"]["calibration"] == "mse"
@@ -249,7 +249,7 @@ def test_the_report_as_text_and_as_json() -> None:
 def test_differences_are_measured_by_their_definition() -> None:
     main = two_layers(ops.relu).main
     samples = drawn(main)
-    found = quantised(main, samples)
+    found = quantized(main, samples)
     difference = found.report.outputs[0].difference
     assert difference is not None
     real_, stored = (np.concatenate([np.asarray(evaluate(each, sample)) for sample in samples]) for each in (main, found))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inlaid.driver.prepare import prepare
 from inlaid.graph.interp import evaluate
 from inlaid.graph.pattern import match
-from inlaid.ops.composites import AveragePool, decode_average_pool, quantised_average_pool
+from inlaid.ops.composites import AveragePool, decode_average_pool, quantized_average_pool
 from inlaid.partitioning.annotate import Candidate, annotate
 from inlaid.plugins import OpRule, Target
 from inlaid.plugins.registry import default_registry
@@ -20,7 +20,7 @@ from inlaid_tflite import load
 from .build import Array, Tensor, drawn, single
 from .test_elements import seeds
 
-TARGET = Candidate(Target("a"), (OpRule(quantised_average_pool(), "average"),), frozenset(["int8", "uint8", "int16"]))
+TARGET = Candidate(Target("a"), (OpRule(quantized_average_pool(), "average"),), frozenset(["int8", "uint8", "int16"]))
 REFERENCE = Candidate(Target("reference"), (), frozenset())
 RELU, RELU6 = 1, 3
 Pool = tuple[str, tuple[int, ...], tuple[int, int], tuple[int, int], bool, int]
@@ -98,7 +98,7 @@ def test_a_target_takes_the_pools_of_models(pool: Pool, seed: int) -> None:
     claims = [claim for claim in annotate(main, (TARGET,)).claims if claim.composite is not None]
     assert len(claims) == (pool[2] != (1, 1))  # a window of one element is a max_pool
     for claim in claims:
-        found = match(quantised_average_pool(), claim.root)
+        found = match(quantized_average_pool(), claim.root)
         assert found is not None
         actual = decoded(decode_average_pool(found.captures), np.moveaxis(x, 3, 1))
         np.testing.assert_array_equal(np.moveaxis(actual, 1, 3), expected, strict=True)

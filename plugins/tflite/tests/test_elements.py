@@ -33,7 +33,7 @@ def cases(converters: Any) -> list[tuple[str, str]]:
 
 
 def stands_for(of: str, generator: np.random.Generator, greatest: float = 0.0) -> dict[str, Any]:
-    """A random quantisation with scales of 2^`greatest` at most; none for types that have none."""
+    """A random quantization with scales of 2^`greatest` at most; none for types that have none."""
     if of not in STORED:
         return {}
     if of == "int16":

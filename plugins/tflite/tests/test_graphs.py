@@ -96,7 +96,7 @@ HANDLE = Tensor((), "resource")
 NAMED = ("VarHandleOptions", {"sharedName": "total"})
 
 
-def initialised(value: Array) -> Graph:
+def initialized(value: Array) -> Graph:
     ops = (Op("VAR_HANDLE", (), (0,), NAMED), Op("ASSIGN_VARIABLE", (0, 1), ()))
     return Graph((HANDLE, fixed(value)), (), (), ops)
 
@@ -106,7 +106,7 @@ ONCE = Op("CALL_ONCE", (), (), ("CallOnceOptions", {"initSubgraphIndex": 1}))
 
 def test_variables_that_stay_are_constants() -> None:
     ops = (ONCE, Op("VAR_HANDLE", (), (1,), NAMED), Op("READ_VARIABLE", (1,), (2,)), Op("ADD", (0, 2), (3,), ("AddOptions", {})))
-    data = file(Graph((F32, HANDLE, F32, F32), (0,), (3,), ops), initialised(Y))
+    data = file(Graph((F32, HANDLE, F32, F32), (0,), (3,), ops), initialized(Y))
     same(data, [X])
     assert first_states(data) == {}
 
@@ -119,7 +119,7 @@ def test_variables_that_change_go_in_and_out() -> None:
         Op("ADD", (0, 2), (3,), ("AddOptions", {})),
         Op("ASSIGN_VARIABLE", (1, 3), ()),
     )
-    data = file(Graph((F32, HANDLE, F32, F32), (0,), (3,), ops), initialised(Y))
+    data = file(Graph((F32, HANDLE, F32, F32), (0,), (3,), ops), initialized(Y))
     module, states = load(data), first_states(data)
     assert list(states) == ["total"] and [param.name for param in module.main.params] == ["t0", "total"]
     kept = states["total"]
@@ -182,7 +182,7 @@ def test_rows_of_a_fully_connected_layer_are_as_many_as_there_are() -> None:
 
 
 @pytest.mark.parametrize("of", ["float32", "uint8"])
-def test_rows_are_quantised_as_many_as_there_are(of: str) -> None:
+def test_rows_are_quantized_as_many_as_there_are(of: str) -> None:
     """In vectors of 8 and 16, and one by one where these end: halves lie between steps."""
 
     def model(rows: int) -> bytes:

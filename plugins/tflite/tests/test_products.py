@@ -33,7 +33,7 @@ def layer(
     axis: int,
     depth: int,
 ) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
-    """Data, weights and a bias that fit each other, and the quantisation of the result; each output sums `depth` products."""
+    """Data, weights and a bias that fit each other, and the quantization of the result; each output sums `depth` products."""
     of, stored, bias = kind
     outputs = weights[axis]
     if of == "float32":

@@ -59,7 +59,7 @@ def test_reductions(name: str, of: str, seed: int) -> None:
 
 @FEW
 @given(seeds, st.sampled_from(["float32", "int8", "uint8", "int16", "int32"]), st.sampled_from(list(STORED)))
-def test_quantisation(seed: int, of: str, to: str) -> None:
+def test_quantization(seed: int, of: str, to: str) -> None:
     if (of, to) in (("int16", "uint8"), ("int32", "uint8")):
         return
     generator = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ def test_quantisation(seed: int, of: str, to: str) -> None:
 
 @FEW
 @given(seeds, st.sampled_from(["float16", *STORED]))
-def test_dequantisation(seed: int, of: str) -> None:
+def test_dequantization(seed: int, of: str) -> None:
     generator = np.random.default_rng(seed)
     found = same(
         single("DEQUANTIZE", [Tensor((3, 50), of, **stands_for(of, generator))], Tensor((3, 50))), [drawn(of, (3, 50), generator)]
@@ -82,7 +82,7 @@ def test_dequantisation(seed: int, of: str) -> None:
     assert found[0].dtype == np.float32
 
 
-def test_dequantisation_by_channel() -> None:
+def test_dequantization_by_channel() -> None:
     generator = np.random.default_rng(0)
     given_ = Tensor((2, 3), "int8", None, (0.5, 0.25, 0.125), (0, 0, 0), 1)
     same(single("DEQUANTIZE", [given_], Tensor((2, 3))), [drawn("int8", (2, 3), generator)])
@@ -99,7 +99,7 @@ def test_casts(of: str, to: str) -> None:
 
 @FEW
 @given(seeds, st.integers(2, 16))
-def test_fake_quantisation(seed: int, bits: int) -> None:
+def test_fake_quantization(seed: int, bits: int) -> None:
     generator = np.random.default_rng(seed)
     options: Options = (
         "FakeQuantOptions",
@@ -117,7 +117,7 @@ def test_what_is_not_supported_is_named() -> None:
     axes = Tensor((1,), "int32", np.array([0], np.int32))
     options = ("ReducerOptions", {"keepDims": False})
     a, b = (Tensor((4,), "int8", scale=scale) for scale in (1.0, 0.5))
-    refused("requantise the result with QUANTIZE", "REDUCE_MAX", [a, axes], Tensor((), "int8", scale=0.5), options)
+    refused("requantize the result with QUANTIZE", "REDUCE_MAX", [a, axes], Tensor((), "int8", scale=0.5), options)
     long = Tensor((300,), "int8", scale=1.0)
     refused(
         "a product of stored integers must have at most 256 factors, got 300:",

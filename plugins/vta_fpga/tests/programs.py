@@ -63,7 +63,7 @@ def uops(config):
 
 @st.composite
 def with_tokens(draw, code):
-    """A copy of a stream with random tokens from instructions to later ones of a neighbouring module: it runs in its own order."""
+    """A copy of a stream with random tokens from instructions to later ones of a neighboring module: it runs in its own order."""
     code = list(code)
     for _ in range(draw(st.integers(0, 12 if len(code) > 1 else 0))):
         first, last = sorted(draw(st.tuples(st.integers(0, len(code) - 1), st.integers(0, len(code) - 1))))

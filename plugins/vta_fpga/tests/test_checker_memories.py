@@ -123,15 +123,15 @@ def test_dropping_a_push_and_its_pop_is_a_race_or_unordered():
         (f"gemm.reset uops=0:1 {ROW}\nalu.shr uops=0:1 {ROW} imm=16", [(1, Rule.SHIFT)]),
         (f"gemm.reset uops=0:1 {ROW}\nalu.shr uops=0:1 {ROW} imm=-17", [(1, Rule.SHIFT)]),
         (f"gemm.reset uops=0:1 {ROW}\nalu.add uops=0:1 {ROW} imm=16", []),
-        # initialised reads
-        ("gemm uops=0:1 loops=1x16 dst=0,1 src=0,1", [(0, Rule.INITIALISED)]),
-        (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x17 dst=0,1", [(1, Rule.INITIALISED)]),
-        (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x16 dst=0,1 src=0,3", [(1, Rule.INITIALISED)]),
-        (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x3 dst=0,1 wgt=0,1", [(1, Rule.INITIALISED)]),
-        (f"gemm.reset uops=0:1 {ROW}\nalu.add uops=2:3 {ROW}", [(1, Rule.INITIALISED)]),
+        # initialized reads
+        ("gemm uops=0:1 loops=1x16 dst=0,1 src=0,1", [(0, Rule.INITIALIZED)]),
+        (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x17 dst=0,1", [(1, Rule.INITIALIZED)]),
+        (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x16 dst=0,1 src=0,3", [(1, Rule.INITIALIZED)]),
+        (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x3 dst=0,1 wgt=0,1", [(1, Rule.INITIALIZED)]),
+        (f"gemm.reset uops=0:1 {ROW}\nalu.add uops=2:3 {ROW}", [(1, Rule.INITIALIZED)]),
         (f"gemm.reset uops=0:1 {ROW}\nalu.add uops=2:3 {ROW} imm=1", []),
-        ("alu.add uops=0:1 imm=1", [(0, Rule.INITIALISED)]),
-        ("gemm.reset uops=2:4 dst=0,1", [(0, Rule.INITIALISED)]),
+        ("alu.add uops=0:1 imm=1", [(0, Rule.INITIALIZED)]),
+        ("gemm.reset uops=2:4 dst=0,1", [(0, Rule.INITIALIZED)]),
         ("load.acc dram=0x80 size=1x16\nalu.add uops=0:1 loops=1x16 dst=0,1 imm=3", []),
         # accumulators in the pipeline
         ("gemm.reset uops=0:2 loops=2x1", [(0, Rule.DISTANCE)]),
@@ -174,7 +174,7 @@ def store(code):
         ("load.acc dram=0x80 size=1x16\nalu.shr uops=0:1 loops=1x3 dst=0,1 imm=0", [(2, Rule.OUT_BUFFER)]),
         (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 {ROW}\nload.acc sram=3 dram=0x80 size=1x1", [(3, Rule.OUT_BUFFER)]),
         (f"gemm.reset uops=0:1 {ROW}\ngemm uops=0:1 loops=1x3 dst=0,1\nload.acc sram=4 dram=0x80 size=1x1", [(3, Rule.OUT_BUFFER)]),
-        ("load.uop", [(1, Rule.INITIALISED)]),
+        ("load.uop", [(1, Rule.INITIALIZED)]),
     ],
 )
 def test_rules_of_store(code, expected):

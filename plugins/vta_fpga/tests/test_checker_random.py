@@ -106,7 +106,7 @@ def transfers(draw):
 
 @st.composite
 def ordered_streams(draw):
-    """Streams that run in their own order: tokens go from an instruction to a later one of a neighbouring module."""
+    """Streams that run in their own order: tokens go from an instruction to a later one of a neighboring module."""
     code = [Load(Memory.UOP, 0, TABLE, 1, 4, 4), *draw(st.lists(st.one_of(transfers(), COMPUTE), min_size=1, max_size=8)), Finish()]
     return draw(with_tokens(code))
 
@@ -146,7 +146,7 @@ def naive_rules(code, table):
     for number, (instruction, (reads, writes)) in enumerate(zip(code, accesses, strict=True)):
         needed = {element for element in reads if element[0] != "dram"}
         if any(element not in state for element in needed):
-            broken.add((number, Rule.INITIALISED))
+            broken.add((number, Rule.INITIALIZED))
         elif any(state[element] == "not computed" for element in needed):
             broken.add((number, Rule.OUT_BUFFER))
         computed = isinstance(instruction, Alu) or (isinstance(instruction, Gemm) and not instruction.reset)

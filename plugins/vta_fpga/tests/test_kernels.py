@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inlaid.tensor import interp
 from inlaid_vta_fpga.compiler.intrinsics import intrinsics
 from inlaid_vta_fpga.compiler.kernels import kernel
-from inlaid_vta_fpga.compiler.legalise import (
+from inlaid_vta_fpga.compiler.legalize import (
     AluStage,
     BiasStage,
     Layer,

@@ -82,7 +82,7 @@ def test_visual_wake_words_runs_its_pointwise_convolutions() -> None:
 @pytest.fixture(scope="module")
 def residual_network() -> inlaid.QuantizedModule:
     pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
-    return resnet18.quantised(resnet18.build(size=32, classes=10, stages=(16, 32)))
+    return resnet18.quantized(resnet18.build(size=32, classes=10, stages=(16, 32)))
 
 
 def test_residual_networks_stay_in_one_region(residual_network: inlaid.QuantizedModule) -> None:
@@ -105,7 +105,7 @@ def test_the_rtl_core_gives_the_same_results(residual_network: inlaid.QuantizedM
 def layer(
     shape: tuple[int, ...], outputs: int, kernel: int, stride: int, pad: int, shift: int | None, point: int, seed: int, largest: int
 ) -> Module:
-    """A quantised convolution: sums as they are where `shift` is None, else shifted, with a zero point, and clipped."""
+    """A quantized convolution: sums as they are where `shift` is None, else shifted, with a zero point, and clipped."""
     random = np.random.default_rng(seed)
     x: Expr = var("x", TensorType(shape, "int8"))
     weights = random.integers(-128, 128, (outputs, shape[1], kernel, kernel)).astype(np.int8)

@@ -64,7 +64,7 @@ def test_no_run_is_above_the_roof() -> None:
     found = Achieved.of("tokens", "layer", timeline, config, timing)
     moved = 8 * (32 * 16 + 9 * 256 + 16 * 16)
     assert found.intensity == 512 * timeline.gemm_uops / moved
-    assert found.rate == pytest.approx(timeline.utilisation * limits.peak)
+    assert found.rate == pytest.approx(timeline.utilization * limits.peak)
     assert found.rate < limits.allowed(found.intensity)
 
 
@@ -90,7 +90,7 @@ def test_the_page_needs_nothing_but_a_browser() -> None:
     """No external resource, balanced tags, escaped names, all coordinates in the pictures."""
     plain, stream = _timed(_layer(6))
     slow, _ = _timed(serial(_layer(6)))
-    runs = {"serialised": {"C<2>": slow}, "tokens": {"C<2>": plain}}
+    runs = {"serialized": {"C<2>": slow}, "tokens": {"C<2>": plain}}
     page = timeline_page(runs, "a & b", plain, stream, Config(), sources=["conv<1>"] * 10)
     parser = _Tags()
     parser.feed(page)

@@ -159,7 +159,7 @@ def test_wider_buses_and_shorter_bursts_change_the_cycles() -> None:
     assert alone(store, Config(burst_beats=16)) == 2 + 8 * 5 + 3 * 64
 
 
-def _tiles(number: int, serialise: bool) -> Timeline:
+def _tiles(number: int, serialize: bool) -> Timeline:
     """Loads and products of tiles in two halves of INP: the loads run ahead unless the stream is serial."""
     stream: list[Instruction] = []
     for tile in range(number):
@@ -167,17 +167,17 @@ def _tiles(number: int, serialise: bool) -> Timeline:
         pop, last = tile >= 2, tile >= number - 2
         stream.append(Load(Memory.INP, 512 * half, 256, 1, 100, 100, flags=Flags(pop_next=pop, push_next=True)))
         stream.append(Gemm(half, half + 1, 1, 250, flags=Flags(pop_prev=True, push_prev=not last)))
-    return timeline(serial(stream) if serialise else stream)
+    return timeline(serial(stream) if serialize else stream)
 
 
 def test_overlap_hides_loads() -> None:
-    """With tokens of two halves the products run back to back; serialised, loads and products add up."""
-    overlapped, serialised = _tiles(20, False), _tiles(20, True)
+    """With tokens of two halves the products run back to back; serialized, loads and products add up."""
+    overlapped, serialized = _tiles(20, False), _tiles(20, True)
     assert overlapped.cycles is not None
-    assert serialised.cycles is not None
-    assert overlapped.utilisation > 0.9
-    assert serialised.cycles > 1.5 * overlapped.cycles
-    assert serialised.gemm_uops == overlapped.gemm_uops == 20 * 250
+    assert serialized.cycles is not None
+    assert overlapped.utilization > 0.9
+    assert serialized.cycles > 1.5 * overlapped.cycles
+    assert serialized.gemm_uops == overlapped.gemm_uops == 20 * 250
 
 
 def test_full_command_queues_and_tokens_are_faults() -> None:

@@ -278,7 +278,7 @@ def integers(shape, of, generator):
 @pytest.mark.parametrize(("stride", "pad", "size"), [(1, 1, 3), (2, 1, 3), (1, 0, 1), (2, 0, 1)])
 @pytest.mark.parametrize("symbolic", ["nothing", "batch", "all"])
 def test_integer_convolutions_are_exact(stride, pad, size, threads, symbolic):
-    """Two of them, with requantisation between and behind; padding holds the zero point, here 3."""
+    """Two of them, with requantization between and behind; padding holds the zero point, here 3."""
     generator = np.random.default_rng(4)
     data = integers((2, 36, 13, 9), "uint8", generator)
     shape = {

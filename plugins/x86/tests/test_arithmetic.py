@@ -75,11 +75,11 @@ def pointwise(bodies: list[Callable[..., ir.Expr]], types: list[tuple[str, ...]]
         tensors = [te.placeholder((COUNT,), of, f"x{position}") for position, of in enumerate(given_types)]
         result = te.compute((COUNT,), lambda i, body=body, tensors=tensors: body(*(x[i] for x in tensors)), "y")
         program = lower([result], tensors, f"pointwise{number}")
-        programs.append(vectorised(program, "y", lanes) if lanes else program)
+        programs.append(vectorized(program, "y", lanes) if lanes else program)
     return programs
 
 
-def vectorised(program: ir.LoopProgram, block: str, lanes: int) -> ir.LoopProgram:
+def vectorized(program: ir.LoopProgram, block: str, lanes: int) -> ir.LoopProgram:
     """The innermost spatial loop of a block in vectors."""
     s = Schedule(program)
     *_, inner = s.split(s.loops(block)[-1], (None, lanes))
@@ -282,7 +282,7 @@ def random_programs(draw: Callable[..., Any]) -> tuple[list[ir.LoopProgram], lis
             (COUNT,), lambda i, inputs=inputs, kind=kind, depth=depth: Expressions(draw, inputs, i).of(kind, depth), "y"
         )
         program = lower([result], list(inputs.values()), f"random{number}")
-        programs.append(vectorised(program, "y", lanes) if lanes else program)
+        programs.append(vectorized(program, "y", lanes) if lanes else program)
         arrays += [INPUTS[of] for of in inputs]
     return programs, arrays
 

@@ -200,7 +200,7 @@ def test_checked_indices_in_vectors(lanes: int) -> None:
 
 
 def test_private_buffers_of_lanes() -> None:
-    """A buffer allocated in a vectorised loop is each lane's own."""
+    """A buffer allocated in a vectorized loop is each lane's own."""
 
     def body(b: Builder, both: Any, i: Any) -> None:
         (x,), (y,) = both
@@ -497,8 +497,8 @@ def test_clear_errors() -> None:
             Unsupported,
             "loop i: expected a loop kind of CPUs, found thread",
         ),
-        (ir.For(i, arith.wrap(SizeVar("n")), store, VECTOR), CompileError, "unnested vectorised loop of constant extent"),
-        (ir.For(i, four, ir.For(j, four, store, VECTOR), VECTOR), CompileError, "unnested vectorised loop of constant extent"),
+        (ir.For(i, arith.wrap(SizeVar("n")), store, VECTOR), CompileError, "unnested vectorized loop of constant extent"),
+        (ir.For(i, four, ir.For(j, four, store, VECTOR), VECTOR), CompileError, "unnested vectorized loop of constant extent"),
         (ir.Intrinsic("vnni", ()), Unsupported, "found 'vnni'"),
         (ir.Alloc(big, ir.For(i, four, store)), CompileError, "at most 65536 bytes"),
         (ir.Store(y, (arith.ZERO,), ir.CallIntrinsic(dtype(F32), "fast", ())), CompileError, "CallIntrinsic"),

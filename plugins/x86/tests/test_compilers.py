@@ -319,7 +319,7 @@ done:
 
 def test_partial_sums_are_added_in_the_order_in_which_their_elements_lie() -> None:
     """Loads that walk down within each step of a loop defeat prefetching: sums of rows took 1.2 to 3 times as long."""
-    emit.initialise()
+    emit.initialize()
     module = llvm.parse_assembly(LOOP)
     emit._few_passes().run(module, llvm.create_pass_builder(emit.target_machine("+sse2"), llvm.create_pipeline_tuning_options()))
     text = str(module)

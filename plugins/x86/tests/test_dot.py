@@ -129,7 +129,7 @@ def test_rows_do_not_touch_each_other(constant):
 @pytest.mark.parametrize("pair", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
 @pytest.mark.parametrize(("channels", "stride", "pad"), [(32, 1, 1), (32, 2, 0), (3, 2, 1), (24, 1, 0), (13, 1, 1)])
 def test_integer_convolutions_are_exact(cpu, pair, channels, stride, pad):
-    """With requantisation fused, as quantised models have it; padding holds the zero point, here 3."""
+    """With requantization fused, as quantized models have it; padding holds the zero point, here 3."""
     check_convolution((2, channels, 7, 9), [(2, 7, 9)], pair, 3, stride, pad, cpu)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that LLVM need not vectorise, and rewrites that leave other kernels alone."""
+"""Kernels that LLVM need not vectorize, and rewrites that leave other kernels alone."""
 
 from __future__ import annotations
 

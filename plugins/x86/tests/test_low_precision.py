@@ -54,7 +54,7 @@ def var(name: str, shape: tuple[int, ...], of: str) -> ir.Var:
 
 
 def stored(total: ir.Expr, channels: int, axis: int) -> ir.Expr:
-    """An int32 sum with a bias, requantised by channel."""
+    """An int32 sum with a bias, requantized by channel."""
     bias = RNG.integers(-1000, 1000, channels).astype(np.int32).reshape(-1, *(1,) * (len(total.type.shape) - 1 - axis))  # type: ignore[attr-defined]
     scale = RNG.uniform(1e-4, 1e-2, channels).astype(np.float32)
     return ops.requantize(ops.add(total, ir.constant(bias)), ir.constant(scale), ir.constant(np.uint8(7)), dtype="uint8", axis=axis)
@@ -115,7 +115,7 @@ def test_sums_of_the_greatest_products_do_not_saturate(cpu: str, extreme: tuple[
 
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("of", ["uint8", "int8"])
-def test_quantisation_of_special_values(cpu: str, of: str) -> None:
+def test_quantization_of_special_values(cpu: str, of: str) -> None:
     """Infinities and what is out of range saturate, halves go to even, denormals to the zero point."""
     x = np.array([np.inf, -np.inf, 3e38, -3e38, 1e-45, -1e-39, 0.0, -0.0, 0.25, 0.75, 1.25, -0.25, -0.75, 63.4, -63.6], np.float32)
     point = np.asarray(3, of)

@@ -56,7 +56,7 @@ def test_rows_of_any_length(cpu, columns):
 
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("columns", [7, 64, 100, 769])
-def test_normalisations(cpu, columns):
+def test_normalizations(cpu, columns):
     array = np.random.default_rng(columns).normal(3, 2, size=(2, 3, columns)).astype(np.float32)
     wide = array.astype(np.float64)
     scale = np.linspace(0.5, 2, columns).astype(np.float32)
@@ -68,8 +68,8 @@ def test_normalisations(cpu, columns):
         lambda x: ops.rms_norm(x, weights, axis=2, epsilon=1e-5),
         lambda x: ops.lrn(x, size=3, alpha=0.1),
     )
-    centred = wide - wide.mean(2, keepdims=True)
-    close(normal, centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-5) * scale + scale)
+    centerd = wide - wide.mean(2, keepdims=True)
+    close(normal, centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-5) * scale + scale)
     close(root, wide / np.sqrt((wide**2).mean(2, keepdims=True) + 1e-5) * scale)
     padded = np.pad(wide**2, ((0, 0), (1, 1), (0, 0)))
     close(local, wide / (1 + 0.1 / 3 * (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:])) ** 0.75)

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(7)
 
 
 def looked_up(x: Expr, table: np.ndarray, channels: int) -> Expr:
-    """A requantised convolution, a look-up, and another convolution that reads the bytes."""
+    """A requantized convolution, a look-up, and another convolution that reads the bytes."""
 
     def convolved(data: Expr) -> Expr:
         weights = RNG.integers(-9, 9, (channels, data.type.shape[1], 1, 1)).astype(np.int8)  # type: ignore[union-attr]

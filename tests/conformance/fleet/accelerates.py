@@ -1,6 +1,6 @@
 """A plugin that keeps the contract: an int8 and float16 accelerator with tiles of 16 rows by 32 channels."""
 
-from inlaid.plugins import Accept, Capabilities, OpRule, Quantisation, Reject, TargetSpec, Tiles, hookimpl
+from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Requantization, TargetSpec, Tiles, hookimpl
 
 PLUGIN_API_VERSION = 3
 KIND = "fleet"
@@ -10,7 +10,7 @@ def capabilities(options):
     return Capabilities(
         ("int8", "float16"),
         dynamic_dims=False,
-        quantisation=Quantisation(("up", "away", "once", "once_away")),
+        requantization=Requantization(("up", "away", "once", "once_away")),
         tiles=Tiles(rows=16, inputs=32, outputs=32),
     )
 
@@ -22,13 +22,13 @@ def inlaid_targets():
 
 def rules():
     from inlaid.graph.pattern import is_op, wildcard
-    from inlaid.ops.composites import conv, matmul, quantised_average_pool
+    from inlaid.ops.composites import conv, matmul, quantized_average_pool
 
     return [
         OpRule(layer(conv()), "conv", lambda found: of_layers(found, 4)),
         OpRule(layer(matmul()), "dense", lambda found: of_layers(found, 2)),
         OpRule(is_op("max_pool")(wildcard().named("x")).named("pool"), "pool", lambda found: of_integers(found, 4)),
-        OpRule(quantised_average_pool(), "average", lambda found: of_integers(found, 4)),
+        OpRule(quantized_average_pool(), "average", lambda found: of_integers(found, 4)),
         OpRule(is_op("matmul")(wildcard().named("a"), wildcard().named("b")), "product", of_floats),
         *(OpRule(name, "", of_floats) for name in ("add", "relu")),
     ]
@@ -90,8 +90,8 @@ __all__ = [
     "Accept",
     "Capabilities",
     "OpRule",
-    "Quantisation",
     "Reject",
+    "Requantization",
     "TargetSpec",
     "Tiles",
     "capabilities",

@@ -10,7 +10,7 @@ LANES = 16
 
 
 def fixed(x, multipliers, shifts, rounding):
-    """Multiply by fixed-point factors, as `inlaid.ops.requantisation.Factor` says."""
+    """Multiply by fixed-point factors, as `inlaid.ops.requantization.Factor` says."""
     if rounding in ("once", "once_away"):
         product = x * multipliers
         return (product + (1 << (30 - shifts)) - ((product < 0) & (rounding == "once_away"))) >> (31 - shifts)

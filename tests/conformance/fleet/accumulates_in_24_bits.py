@@ -10,7 +10,7 @@ WIDTH = 24
 
 def narrow_capabilities(options):
     found = capabilities(options)
-    return replace(found, quantisation=replace(found.quantisation, accumulator_bits=WIDTH))
+    return replace(found, requantization=replace(found.requantization, accumulator_bits=WIDTH))
 
 
 @hookimpl

@@ -13,7 +13,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.graph import ir
-from inlaid.graph.arguments import normalised
+from inlaid.graph.arguments import normalized
 from inlaid.graph.attrs import Attrs, attr_items, substitute_attrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.upper_half import multiply_high
@@ -46,7 +46,7 @@ def _more() -> tuple[Example, ...]:
         Example(ops.attention, (q, k, v, np.array([5, 3])), {"scale": 0.5, "padded": True}),
         Example(ops.matmul, (left, right)),
         Example(ops.sequence_at, ([image, image], np.array([1])), {}, {0: SequenceType(TensorType(image.shape, "float32"))}),
-        Example(ops.string_normalise, (words,), {"case": "UPPER"}, {0: TensorType(words.shape, "string")}),
+        Example(ops.string_normalize, (words,), {"case": "UPPER"}, {0: TensorType(words.shape, "string")}),
         Example(ops.bind_size, (np.array([2, 5, 3]),), {"message": "a size", "element": 1}),
         Example(ops.assert_true, (np.array(True),), {"message": "a condition"}),
         Example(ops.fail, (), {"kinds": (), "dtype": "float32", "shape": (3, 4), "message": "a failure"}),
@@ -272,5 +272,5 @@ def _source(example: Example, exact: bool, bounded: bool) -> _Source:
         for number, value in enumerate(example.inputs)
     )
     static = tuple(ir.var(f"x{number}", type_) for number, type_ in enumerate(types))
-    attrs = example.operator.attrs(**normalised(dict(example.attrs), static, example.operator))
+    attrs = example.operator.attrs(**normalized(dict(example.attrs), static, example.operator))
     return _Source(example, types, attrs, exact, bounded)

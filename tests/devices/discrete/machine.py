@@ -142,7 +142,7 @@ class Machine(CapturingDevice):
     def wait(self, queue, event):
         self.put(queue, event)
 
-    def synchronise(self, event):
+    def synchronize(self, event):
         with self._lock:
             while not event.done:
                 self._progress(steps=1, first=event.queue)

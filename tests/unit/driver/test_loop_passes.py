@@ -62,7 +62,7 @@ def stores(program: ir.LoopProgram) -> int:
     return sum(isinstance(stmt, ir.Store) for stmt in ir.walk_stmts(program.body))
 
 
-def test_a_padded_copy_is_recognised_before_peeling_alone() -> None:
+def test_a_padded_copy_is_recognized_before_peeling_alone() -> None:
     early, late = kernel(Phase.BEFORE_PEELING), kernel(Phase.LOOP)
     assert isinstance(early.body, ir.Intrinsic)
     assert not any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(late.body))

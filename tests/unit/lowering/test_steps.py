@@ -9,7 +9,7 @@ from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_const, is_op, match, wildcard
 from inlaid.lowering.steps import StepProgram, steps_of
-from inlaid.ops.composites import quantised_binary, quantised_conv, quantised_matmul, quantised_mean
+from inlaid.ops.composites import quantized_binary, quantized_conv, quantized_matmul, quantized_mean
 from inlaid.partitioning import partition
 from inlaid.partitioning.annotate import Candidate
 from inlaid.plugins import OpRule, Target
@@ -89,7 +89,7 @@ def conv(x, bias=True, least=None):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("least", [None, 2])
 def test_a_convolution_in_integers(bias, least):
-    program = steps(conv(X, bias, least), (X,), OpRule(quantised_conv(), "conv2d"))
+    program = steps(conv(X, bias, least), (X,), OpRule(quantized_conv(), "conv2d"))
     (step,) = program.steps
     assert step.name == "conv2d"
     assert program.buffers[step.buffer("x")].storage == "input" and step.inputs == (step.buffer("x"),)
@@ -98,7 +98,7 @@ def test_a_convolution_in_integers(bias, least):
     assert step.attrs("pad").pads == (0, 0, 1, 1, 0, 0, 1, 1)
     assert step.attrs("conv").out_dtype == "int32"
     assert ("bias" in step, "least" in step, "greatest" in step) == (bias, least is not None, False)
-    found = step.quantised("y")
+    found = step.quantized("y")
     assert (found.scale.shape, found.zero_point.item(), found.axis, found.dtype.name) == ((8,), 5, 1, "int8")
     with pytest.raises(CompileError, match="unknown part 'z' of conv2d"):
         step.buffer("z")
@@ -109,13 +109,13 @@ def test_a_convolution_in_integers(bias, least):
     with pytest.raises(CompileError, match="part 'x' of conv2d must be an operator call"):
         step.attrs("x")
     with pytest.raises(CompileError, match="must have a constant scale"):
-        step.quantised("conv")
+        step.quantized("conv")
 
 
 def test_a_bias_that_is_none():
     odd = ops.add(ops.conv(X, number((4, 4, 1, 1)), out_dtype="int32"), number((6,), "int32"))
     stored = ops.requantize(odd, scalar(1, "float32"), scalar(0, "int8"), dtype="int8", axis=1)
-    assert match(quantised_conv(), stored) is None
+    assert match(quantized_conv(), stored) is None
 
 
 def test_a_product_a_mean_and_a_sum():
@@ -130,19 +130,19 @@ def test_a_product_a_mean_and_a_sum():
     other = ops.dequantize(stored, scalar(0.5, "float32"), dtype="float32")
     result = ops.quantize(ops.relu(ops.add(one, other)), scalar(0.75, "float32"), scalar(1, "int8"), dtype="int8")
     rules = (
-        OpRule(quantised_mean(), "mean"),
-        OpRule(quantised_matmul(), "matmul"),
-        OpRule(quantised_binary("add", "mul"), "binary"),
+        OpRule(quantized_mean(), "mean"),
+        OpRule(quantized_matmul(), "matmul"),
+        OpRule(quantized_binary("add", "mul"), "binary"),
         OpRule("reshape"),
     )
     program = steps(result, (X,), *rules)
     mean, reshape, matmul, add = program.steps
     assert [step.name for step in program.steps] == ["mean", "reshape", "matmul", "binary"]
-    assert mean.array("centre") == 4 and mean.attrs("sum").axes == (2, 3)
+    assert mean.array("center") == 4 and mean.attrs("sum").axes == (2, 3)
     assert reshape.attrs().shape == (1, 4)
     assert matmul.array("w").shape == (4, 5) and matmul.array("bias").tolist() == [0, 1, 2, 3, 4]
     assert add.buffer("a") == add.buffer("b") == matmul.outputs[0] and "relu" in add
-    assert [(add.quantised(part).scale.item(), add.quantised(part).zero_point.item()) for part in ("real_a", "real_b", "y")] == [
+    assert [(add.quantized(part).scale.item(), add.quantized(part).zero_point.item()) for part in ("real_a", "real_b", "y")] == [
         (0.25, 7), (0.5, 0), (0.75, 1),
     ]  # fmt: skip
 
@@ -160,7 +160,7 @@ def test_constants_are_kept_once():
 
 def test_rules_that_changed():
     cut = partition(
-        ir.Module({"main": ir.function([X], conv(X))}), [Candidate(Target("a"), (OpRule(quantised_conv(), "c"),), DTYPES)]
+        ir.Module({"main": ir.function([X], conv(X))}), [Candidate(Target("a"), (OpRule(quantized_conv(), "c"),), DTYPES)]
     )
     (name,) = cut.regions
     with pytest.raises(CompileError, match="no rule 'c' of the target matches"):

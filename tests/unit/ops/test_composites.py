@@ -1,4 +1,4 @@
-"""What code generators ask of quantised composites: windows and the numbers of layers."""
+"""What code generators ask of quantized composites: windows and the numbers of layers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from inlaid.ops.composites import (
     decode_average_pool,
     decode_layer,
     matmul,
-    quantised_average_pool,
-    quantised_conv,
-    quantised_matmul,
-    quantised_mean,
+    quantized_average_pool,
+    quantized_conv,
+    quantized_matmul,
+    quantized_mean,
     window,
 )
 from inlaid_runtime.arith import SizeVar
@@ -59,7 +59,7 @@ PADDED = {
 @pytest.mark.parametrize("name", PADDED)
 def test_padding_that_is_the_convolutions(name):
     product, expected = PADDED[name]
-    found = match(quantised_conv(), stored(product))
+    found = match(quantized_conv(), stored(product))
     assert window(found.captures) == expected
     taken_in = name == "before"
     assert ("pad" in found) == taken_in
@@ -68,7 +68,7 @@ def test_padding_that_is_the_convolutions(name):
 
 def test_padding_of_channels_stays_outside():
     product = ops.conv(pad((0, 1, 0, 0, 0, 1, 0, 0)), ir.constant(np.ones((2, 6, 1, 1), np.int8)), out_dtype="int32")
-    found = match(quantised_conv(), stored(product))
+    found = match(quantized_conv(), stored(product))
     assert found["x"] is product.args[0] and "pad" not in found
 
 
@@ -82,7 +82,7 @@ def test_the_window_of_a_pool(dtype, least):
 def test_the_numbers_of_a_convolution():
     total = ops.add(conv(X), ir.constant(np.array([[[1]], [[-2]], [[3]], [[4]]], np.int32)))
     bounded = ops.minimum(ops.maximum(stored(total, [0.1, 0.2, 0.3, 0.4]), scalar(-3, "int8")), scalar(99, "int8"))
-    layer = decode_layer(match(quantised_conv(), bounded).captures)
+    layer = decode_layer(match(quantized_conv(), bounded).captures)
     assert layer.bias.dtype == np.int32 and layer.bias.tolist() == [1, -2, 3, 4]
     np.testing.assert_array_equal(layer.factor.scale.astype(np.float32), np.array([0.1, 0.2, 0.3, 0.4], np.float32), strict=True)
     assert layer.factor.rounding == "half_even" and layer.factor.per_channel
@@ -91,7 +91,7 @@ def test_the_numbers_of_a_convolution():
 
 
 def test_one_scale_and_no_bias():
-    layer = decode_layer(match(quantised_conv(), stored(conv(X))).captures)
+    layer = decode_layer(match(quantized_conv(), stored(conv(X))).captures)
     assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([0], [0.5])
     assert (layer.output.least, layer.output.greatest) == (-128, 127)
 
@@ -99,16 +99,16 @@ def test_one_scale_and_no_bias():
 def test_one_scale_and_a_bias():
     x = ir.var("x", TensorType((3, 2), "int8"))
     product = ops.add(ops.matmul(x, ir.constant(np.ones((2, 2), np.int8)), out_dtype="int32"), scalar([7, 8], "int32"))
-    layer = decode_layer(match(quantised_matmul(), stored(product)).captures)
+    layer = decode_layer(match(quantized_matmul(), stored(product)).captures)
     assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([7, 8], [0.5, 0.5])
 
 
-@pytest.mark.parametrize("centre", [0, -3])
-def test_the_sum_of_a_mean_is_centred_by_its_bias(centre):
+@pytest.mark.parametrize("center", [0, -3])
+def test_the_sum_of_a_mean_is_centerd_by_its_bias(center):
     wide = ops.cast(X, dtype="int32")
-    total = ops.reduce_sum(ops.sub(wide, scalar(centre, "int32")) if centre else wide, axes=(2, 3), keepdims=True)
-    layer = decode_layer(match(quantised_mean(), stored(total)).captures)
-    assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([-63 * centre], [0.5])
+    total = ops.reduce_sum(ops.sub(wide, scalar(center, "int32")) if center else wide, axes=(2, 3), keepdims=True)
+    layer = decode_layer(match(quantized_mean(), stored(total)).captures)
+    assert (layer.bias.tolist(), layer.factor.scale.tolist()) == ([-63 * center], [0.5])
 
 
 @pytest.mark.parametrize(("dtype", "matches"), [("int32", True), ("uint8", False), ("int16", False)])
@@ -116,7 +116,7 @@ def test_a_mean_sums_in_a_wide_type(dtype, matches):
     x = ir.var("x", TensorType((1, 4, 40, 40), "int8"))
     wide = ops.sub(ops.cast(x, dtype=dtype), scalar(3, dtype))
     total = ops.shift_right(ops.reduce_sum(wide, axes=(2, 3), keepdims=True), scalar(4, dtype))
-    found = match(quantised_mean(), ops.cast(ops.clip(total, minimum=-128, maximum=127), dtype="int8"))
+    found = match(quantized_mean(), ops.cast(ops.clip(total, minimum=-128, maximum=127), dtype="int8"))
     assert (found is not None) == matches
     if found is not None:
         assert decode_layer(found.captures).bias.tolist() == [-3 * 1600 - 8]
@@ -131,8 +131,8 @@ def test_a_bias_along_an_axis_that_a_product_lacks_does_not_match():
 
 
 def test_scales_by_another_axis_than_channels():
-    assert match(quantised_conv(), stored(conv(X), [0.5] * 5, axis=3)) is None
-    assert match(quantised_conv(), stored(conv(X), [0.5] * 4, axis=1)) is not None
+    assert match(quantized_conv(), stored(conv(X), [0.5] * 5, axis=3)) is None
+    assert match(quantized_conv(), stored(conv(X), [0.5] * 4, axis=1)) is not None
 
 
 def averaged(total, divisors, halves=None, sign=(-1, 1)):
@@ -157,14 +157,14 @@ EDGE = {"strides": (2, 2), "pads": (1, 1, 0, 0)}
 
 
 def test_the_numbers_of_an_average_pool():
-    found = decode_average_pool(match(quantised_average_pool(), averaged(windows(**EDGE), COUNTS)).captures)
+    found = decode_average_pool(match(quantized_average_pool(), averaged(windows(**EDGE), COUNTS)).captures)
     assert found.window == Window((2, 2), (2, 2), (1, 1), (1, 1), (0, 0), 0)
     assert found.divisors.tolist() == COUNTS.tolist()
     assert (found.output.least, found.output.greatest) == (-100, 90)
-    found = decode_average_pool(match(quantised_average_pool(), averaged(IMAGE, 63)).captures)
+    found = decode_average_pool(match(quantized_average_pool(), averaged(IMAGE, 63)).captures)
     assert found.window == Window((9, 7), (1, 1), (1, 1), (0, 0), (0, 0), 0)
     assert found.divisors.tolist() == [[63]]
-    found = decode_average_pool(match(quantised_average_pool(), averaged(windows(x=OPEN), 4)).captures)
+    found = decode_average_pool(match(quantized_average_pool(), averaged(windows(x=OPEN), 4)).captures)
     assert found.divisors.tolist() == [[4]]
 
 
@@ -187,5 +187,5 @@ def test_the_numbers_of_an_average_pool():
     ],
 )
 def test_other_averages_do_not_match(body, reason):
-    assert match(quantised_average_pool(), body) is None
-    assert re.search(reason, explain_mismatch(quantised_average_pool(), body))
+    assert match(quantized_average_pool(), body) is None
+    assert re.search(reason, explain_mismatch(quantized_average_pool(), body))

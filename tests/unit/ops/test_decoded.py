@@ -1,4 +1,4 @@
-"""The numbers of quantised composites recompute their results in numpy, exactly, whatever the model came from."""
+"""The numbers of quantized composites recompute their results in numpy, exactly, whatever the model came from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from plugins.quantization.tests.nets import drawn, quantised, real
+from plugins.quantization.tests.nets import drawn, quantized, real
 from plugins.tflite.tests.build import Tensor, single
 from plugins.tflite.tests.test_products import layer as drawn_layer
-from tests.unit.passes.test_quantised_onnx import model as qdq_model
+from tests.unit.passes.test_quantized_onnx import model as qdq_model
 
 from inlaid import ops
 from inlaid.graph import ir
@@ -19,13 +19,13 @@ from inlaid.graph.pattern import Match, match
 from inlaid.ops.composites import (
     decode_binary,
     decode_layer,
-    quantised_binary,
-    quantised_conv,
-    quantised_matmul,
-    quantised_mean,
+    quantized_binary,
+    quantized_conv,
+    quantized_matmul,
+    quantized_mean,
     window,
 )
-from inlaid.ops.requantisation import Factor
+from inlaid.ops.requantization import Factor
 from inlaid.passes.manager import PassManager
 from inlaid.passes.pipeline import CANONICAL
 from inlaid_onnx import load as load_onnx
@@ -103,8 +103,8 @@ def recomputed_binary(found: Match, a: Array, b: Array) -> Array:
 
 # --- models of four origins -------------------------------------------------------------------------------------------
 
-LAYERS = (quantised_conv(), quantised_matmul(), quantised_mean())
-PAIRS = (quantised_binary("add", "sub", "mul"),)
+LAYERS = (quantized_conv(), quantized_matmul(), quantized_mean())
+PAIRS = (quantized_binary("add", "sub", "mul"),)
 
 
 def check(module: ir.Module, *wanted: str, varied: bool = True) -> list[Any]:
@@ -259,12 +259,12 @@ ORDER = ("conv", "conv", "operator", "operator", "operator", "conv", "matmul")
 @pytest.mark.parametrize(
     ("choice", "rounding"), [({}, "up"), ({"arithmetic": "float"}, "half_even"), ({"scales": "power_of_two"}, "once")]
 )
-def test_what_inlaid_quantises(choice: dict[str, str], rounding: str, weights: str, activations: str) -> None:
+def test_what_inlaid_quantizes(choice: dict[str, str], rounding: str, weights: str, activations: str) -> None:
     function = network()
     settings = Quantization(weights=weights, activations=activations, **choice)  # type: ignore[arg-type]
     # A sum whose scale is finer than its operands' is shifted to the left, within limits: no composite.
     order = (*ORDER[:4], *ORDER[5:]) if rounding == "once" else ORDER
-    found = check(quantised(function, drawn(function), settings), *order)
+    found = check(quantized(function, drawn(function), settings), *order)
     assert found[0].factor.rounding == rounding
     assert weights == "channel" or not found[0].factor.per_channel
 
@@ -290,4 +290,4 @@ def test_a_cast_that_wraps_is_no_clamp(least: float, greatest: float) -> None:
     total = ops.matmul(x, ir.constant(np.ones((7, 3), np.int8)), out_dtype="int32")
     moved = ops.multiply_fixed(total, ir.constant(np.int32(1 << 30)), ir.constant(np.int32(-2)))
     body = ops.cast(ops.clip(moved, minimum=least, maximum=greatest), dtype="int8")
-    assert match(quantised_matmul(), body) is None
+    assert match(quantized_matmul(), body) is None

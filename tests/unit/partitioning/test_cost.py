@@ -21,7 +21,7 @@ from inlaid.partitioning import annotate, partition, verify_partition
 from inlaid.partitioning.annotate import Annotated, Claim
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.flow import values_of
-from inlaid.partitioning.optimise import Solution, by_cost
+from inlaid.partitioning.optimize import Solution, by_cost
 from inlaid.plugins import Accept, Capabilities, Link, OpRule
 from inlaid.settings import COST, Settings
 from inlaid_runtime.errors import InputError, PlacementWarning

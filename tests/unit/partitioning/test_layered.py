@@ -18,7 +18,7 @@ def graphs(pick: st.DrawFn) -> list[list[int]]:
 
 @given(graphs())
 @settings(max_examples=50, deadline=None)
-def test_every_node_is_below_what_it_reads_and_beside_its_neighbours(reads: list[list[int]]) -> None:
+def test_every_node_is_below_what_it_reads_and_beside_its_neighbors(reads: list[list[int]]) -> None:
     drawing = draw(reads)
     assert len(drawing.columns) == len(drawing.layers) == len(reads)
     assert {(source, reader) for source, reader, _ in drawing.edges} == {(s, r) for r, sources in enumerate(reads) for s in sources}

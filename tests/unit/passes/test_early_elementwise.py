@@ -61,7 +61,7 @@ def test_what_stays(why: str) -> None:
 
 @pytest.mark.parametrize("by_phase", [False, True])
 def test_parameters_of_channels_join_each_of_several_convolutions(by_phase: bool) -> None:
-    """Phases that are separate convolutions are joined and interleaved, and only then requantised per channel."""
+    """Phases that are separate convolutions are joined and interleaved, and only then requantized per channel."""
     x = var("x", TensorType((2, 2, 4, 5), "uint8"))
     weights = RNG.integers(-100, 100, (2, 3, 2, 3, 3)).astype(np.int8)
     parts = [

@@ -22,7 +22,7 @@ from inlaid_runtime.types import TensorType
 
 
 def model(count: int) -> Module:
-    """A chain of products, biases, activations, normalisations and skip connections near and far."""
+    """A chain of products, biases, activations, normalizations and skip connections near and far."""
     rng = np.random.default_rng(0)
     x = var("x", TensorType(("n", 8), "float32"))
     w = constant(rng.normal(size=(8, 8)).astype(np.float32))

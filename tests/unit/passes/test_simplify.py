@@ -189,7 +189,7 @@ def test_decomposition_goes_on_and_names_the_source() -> None:
 # --- inference --------------------------------------------------------------------------------------------------------
 
 
-def normalised(x: Expr, channels: int, seed: int = 0) -> Expr:
+def normalized(x: Expr, channels: int, seed: int = 0) -> Expr:
     rng = np.random.default_rng(seed)
     scale, bias, mean = (constant(rng.normal(size=channels).astype(np.float32)) for _ in range(3))
     variance = constant(rng.uniform(0.5, 2, channels).astype(np.float32))
@@ -207,11 +207,11 @@ def test_batch_norm_goes_into_weights() -> None:
     bias = constant(rng.normal(size=(4, 1, 1)).astype(np.float32))
     data = [rng.normal(size=(2, 2, 5, 5)).astype(np.float32)]
     for body, left in (
-        (normalised(ops.conv(x, w, groups=2), 4), ["conv", "add"]),
-        (normalised(ops.add(ops.conv(x, w, groups=2), bias), 4), ["conv", "add"]),
-        (normalised(ops.relu(ops.conv(x, w, groups=2)), 4), ["conv", "relu", "mul", "add"]),
-        (normalised(normalised(ops.relu(ops.conv(x, w, groups=2)), 4), 4, 1), ["conv", "relu", "mul", "add"]),
-        (normalised(normalised(ops.conv(x, w, groups=2), 4), 4, 1), ["conv", "add"]),
+        (normalized(ops.conv(x, w, groups=2), 4), ["conv", "add"]),
+        (normalized(ops.add(ops.conv(x, w, groups=2), bias), 4), ["conv", "add"]),
+        (normalized(ops.relu(ops.conv(x, w, groups=2)), 4), ["conv", "relu", "mul", "add"]),
+        (normalized(normalized(ops.relu(ops.conv(x, w, groups=2)), 4), 4, 1), ["conv", "relu", "mul", "add"]),
+        (normalized(normalized(ops.conv(x, w, groups=2), 4), 4, 1), ["conv", "add"]),
     ):
         target = function([x], body)
         simpler = simplify_inference(target)

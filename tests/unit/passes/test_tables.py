@@ -25,7 +25,7 @@ def stored(x: Expr, scale: float, point: int, of: str) -> Expr:
 
 
 def gelu(x: Expr, source: str, to: str) -> Expr:
-    """As a quantiser leaves it: every step stored in between, and constants of one element of any rank."""
+    """As a quantizer leaves it: every step stored in between, and constants of one element of any rank."""
     value = real(x, 0.03, 3, source)
     error = real(stored(ops.erf(ops.div(value, constant(np.float32([1.5])))), 0.008, 0, "int8"), 0.008, 0, "int8")
     total = ops.mul(value, ops.add(error, constant(np.float32(1))))

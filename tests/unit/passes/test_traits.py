@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plugins.quantization.tests.nets import drawn, exact_weights, quantised, real
+from plugins.quantization.tests.nets import drawn, exact_weights, quantized, real
 from tests.unit.lowering.oracle import lowered, run
 
 from inlaid import ops
@@ -17,7 +17,7 @@ from inlaid.graph.operator import NO_TRAITS, Attrs, Choice, ErrorPropagation, Fu
 from inlaid.graph.verify import verify
 from inlaid.lowering.rewrites.unsigned_data import unsigned_data
 from inlaid.ops.shape import PadAttrs
-from inlaid.passes.canonicalise_quantised import quantize_integers
+from inlaid.passes.canonicalize_quantized import quantize_integers
 from inlaid.passes.fuse import PRIMITIVE, fuse
 from inlaid.passes.integer_ranges import integer_ranges
 from inlaid.passes.lower_precision import lower_precision
@@ -222,7 +222,7 @@ def test_chains_with_what_is_expensive_become_tables() -> None:
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
 
-def requantised(moved: Expr) -> Expr:
+def requantized(moved: Expr) -> Expr:
     return ops.quantize(moved, constant(np.float32(0.5)), constant(np.int8(3)), dtype="int8")
 
 
@@ -236,10 +236,10 @@ def requantised(moved: Expr) -> Expr:
         (ops.reduce_sum, False),
     ],
 )
-def test_moves_between_quantisations_are_of_integers(operator: Operator, inside: bool) -> None:
+def test_moves_between_quantizations_are_of_integers(operator: Operator, inside: bool) -> None:
     given = ops.dequantize(BYTES, constant(np.float32(0.5)), constant(np.int8(3)), dtype="float32")
     attrs = {"axes": (3,)} if operator in (ops.reduce_max, ops.reduce_sum) else {}
-    unit = function([BYTES], requantised(operator(given, **attrs)))
+    unit = function([BYTES], requantized(operator(given, **attrs)))
     changed = quantize_integers(unit)
     verify(changed)
     (call,) = calls(changed, operator)
@@ -248,10 +248,10 @@ def test_moves_between_quantisations_are_of_integers(operator: Operator, inside:
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
 
-def test_what_fills_does_not_commute_with_dequantisation() -> None:
+def test_what_fills_does_not_commute_with_dequantization() -> None:
     operator = frame(Traits(moves=Moves(fill=1)))
     given = ops.dequantize(BYTES, constant(np.float32(0.5)), constant(np.int8(3)), dtype="float32")
-    changed = quantize_integers(function([BYTES], requantised(operator(given, constant(np.float32(0))))))
+    changed = quantize_integers(function([BYTES], requantized(operator(given, constant(np.float32(0))))))
     assert type_of(calls(changed, operator)[0]) == "float32"
 
 
@@ -268,27 +268,27 @@ def test_bytes_without_a_sign_are_moved(operator: Operator, follows: bool) -> No
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
 
-# --- quantisation -----------------------------------------------------------------------------------------------------
+# --- quantization -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("operator", "moved"), [(MIRROR, True), (OPAQUE_MIRROR, False)])
-def test_moves_are_quantised(operator: Operator, moved: bool) -> None:
+def test_moves_are_quantized(operator: Operator, moved: bool) -> None:
     generator, x = np.random.default_rng(6), real("x", 1, 4, 6, 6)
     body = ops.conv(operator(ops.conv(x, exact_weights(generator, 4, 4, 3, 3))), exact_weights(generator, 4, 4, 3, 3))
     main = function([x], body)
-    found = quantised(main, drawn(main))
+    found = quantized(main, drawn(main))
     verify(found)
     (call,) = calls(found.main, operator)
     assert type_of(call) == ("int8" if moved else "float32")
     assert [layer.why for layer in found.report.floats] == ([] if moved else ["it has no integer implementation"])
 
 
-def test_the_value_that_fills_is_quantised() -> None:
+def test_the_value_that_fills_is_quantized() -> None:
     generator = np.random.default_rng(7)
     x, operator = real("x", 1, 4, 6, 6), frame(Traits(moves=Moves(fill=1)))
     inner = operator(ops.conv(x, exact_weights(generator, 4, 4, 3, 3)), constant(np.float32(0.5)))
     main = function([x], ops.conv(inner, exact_weights(generator, 4, 4, 3, 3)))
-    found = quantised(main, drawn(main))
+    found = quantized(main, drawn(main))
     (call,) = calls(found.main, operator)
     assert [type_of(arg) for arg in call.args] == ["int8", "int8"]
     for sample in drawn(main, seed=8):

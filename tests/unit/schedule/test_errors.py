@@ -48,7 +48,7 @@ def test_marks(matmul_program: ir.LoopProgram) -> None:
     fails(s, "loop k are not independent: block product reduces over k", lambda: s.parallel(k))
     fails(s, "loop k are not independent", lambda: s.vectorize(k))
     s.vectorize(j)
-    fails(s, "loop i0 cannot be vectorised: loop i1 already is", lambda: s.vectorize(i))
+    fails(s, "loop i0 cannot be vectorized: loop i1 already is", lambda: s.vectorize(i))
     s.bind(i, "threadIdx.x")
     fails(s, "loop i1 cannot be bound to threadIdx.x: loop i0 already is", lambda: s.bind(j, "threadIdx.x"))
     fails(s, "loop i0 is already thread", lambda: s.parallel(i))

@@ -111,7 +111,7 @@ def test_the_identity_where_nothing_is_reduced():
 
 @CHECKED
 @given(st.integers(1, 9), st.integers(2, 7), st.integers(2, 7), st.integers(1, 6))
-def test_normalises_across_channels(channels, height, width, size):
+def test_normalizes_across_channels(channels, height, width, size):
     check(kernel((2, channels, height, width), lambda x: ops.lrn(x, size=size)))
 
 

@@ -49,7 +49,7 @@ def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR, size
     # What lies in padding must not matter.
     packed = [poisoned(layout, array) for layout, array in zip(offer.layouts, arrays, strict=False)]
     for number, (own, buffer) in enumerate(zip(offer.layouts, scheduled.inputs, strict=False)):
-        if own is ROW_MAJOR:  # neighbouring dimensions may have become one
+        if own is ROW_MAJOR:  # neighboring dimensions may have become one
             packed[number] = packed[number].reshape([arith.evaluate(arith.wrap(dim), sizes or {}) for dim in buffer.shape])
         assert sizes or packed[number].shape == buffer.shape
     wanted = interp.run(program, arrays)[0]

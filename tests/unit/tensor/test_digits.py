@@ -98,7 +98,7 @@ def test_places_of_tiles_tell_threads(digits: tuple[int, int], runs: tuple[int, 
     assert determined(INNER, arith.Const(threads), [place // line // image, place // line % image, place % line], ranges)
 
 
-def test_digits_of_neighbours_tell_a_number() -> None:
+def test_digits_of_neighbors_tell_a_number() -> None:
     """e % 4 is i % 4 where e is 8 * o + i."""
     place = OUTER * 8 + INNER
     indices = [place % 4, place // 84, place % 12 // 4, place // 12 % 7]

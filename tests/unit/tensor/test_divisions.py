@@ -46,7 +46,7 @@ def divisions(stmt):
 
 @pytest.mark.parametrize("pixels", [4, 7])
 @pytest.mark.parametrize(("height", "width"), [(1, 3), (2, 4), (5, 3), (4, 9)])
-def test_neighbours_divide_once(height, width, pixels):
+def test_neighbors_divide_once(height, width, pixels):
     """A width of 3 is passed once by four pixels, twice by seven."""
     program = unrolled(pixels)
     changed = hoist_divisions(program)

@@ -144,7 +144,7 @@ def test_narrow_floats_round_after_every_operation(of: str) -> None:
 
 
 def test_casts_round_once() -> None:
-    """A float64 just above the middle of two neighbours goes up, though it rounds to the middle in float32."""
+    """A float64 just above the middle of two neighbors goes up, though it rounds to the middle in float32."""
     wide = ir.Buffer("a", (), dtype("float64"))
     for of, step in (("float16", 2.0**-10), ("bfloat16", 2.0**-7), ("float8e4m3fn", 2.0**-3)):
         array = np.array([1 + step / 2 + 2.0**-40, 1 + step / 2, -1 - step / 2 - 2.0**-40])

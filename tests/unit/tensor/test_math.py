@@ -98,7 +98,7 @@ def assert_close(found: Array, exact: Array, bound: float) -> None:
     rounded = wide.astype(found.dtype)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wide))
     finite = np.isfinite(rounded)
-    # At the edge of overflow, either neighbour will do.
+    # At the edge of overflow, either neighbor will do.
     edge = np.abs(wide) >= wide.dtype.type(info.max)
     np.testing.assert_array_equal(found[~finite & ~edge & ~np.isnan(wide)], rounded[~finite & ~edge & ~np.isnan(wide)])
     assert np.all(np.abs(found[edge]) >= info.max)

@@ -1,4 +1,4 @@
-"""Random tensor expressions against numpy; random loop programs through the verifier, the text form and legalisation."""
+"""Random tensor expressions against numpy; random loop programs through the verifier, the text form and legalization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inlaid.tensor.interp import run
 from inlaid.tensor.lower import lower
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
-from inlaid.tensor.transform.legalise import legalise
+from inlaid.tensor.transform.legalize import legalize
 from inlaid_runtime.types import dtype
 
 from .strategies import NARROW, NATIVE, Array, Example, computes, inputs_of, programs
@@ -54,9 +54,9 @@ def test_text_parses_back(program: ir.LoopProgram, data: st.DataObject) -> None:
 
 @given(programs(NATIVE + NARROW), st.data())
 @settings(max_examples=60, deadline=None)
-def test_legalised_programs_agree(program: ir.LoopProgram, data: st.DataObject) -> None:
+def test_legalized_programs_agree(program: ir.LoopProgram, data: st.DataObject) -> None:
     inputs = data.draw(st.composite(inputs_of)(program))
-    plain = legalise(program, PLAIN)
+    plain = legalize(program, PLAIN)
     verify(plain)
     carried = [array.view(buffer.dtype.numpy) for array, buffer in zip(inputs, plain.inputs, strict=True)]
     found = run(plain, carried)

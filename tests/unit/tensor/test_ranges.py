@@ -55,7 +55,7 @@ def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, of):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_requantisation_is_left_with_what_it_needs():
+def test_requantization_is_left_with_what_it_needs():
     """Shifts that only go to the right need none to the left, clips that cannot clip go, and what 32 bits hold is in 32 bits."""
 
     def body(total, shift):

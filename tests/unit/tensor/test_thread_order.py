@@ -18,12 +18,12 @@ SEEDS = range(20)
 AXES = ("threadIdx.x", "blockIdx.x")
 
 
-def neighbours(count: int, axis: str, step: int, phases: bool) -> ir.LoopProgram:
+def neighbors(count: int, axis: str, step: int, phases: bool) -> ir.LoopProgram:
     """Each thread stores twice its element, and reads what the thread `step` further on stores: in the same phase, or the next."""
     boundary = f'\n  for u in {count}, thread, "{axis}":' if phases else ""
     reader = "u" if phases else "t"
     return parse(f"""
-program neighbours(x: float32[{count}]) -> (y: float32[{count}], s: float32[{count + 2}]):
+program neighbors(x: float32[{count}]) -> (y: float32[{count}], s: float32[{count + 2}]):
   s[0] = float32(0.0)
   s[{count + 1}] = float32(0.0)
   for t in {count}, thread, "{axis}":
@@ -47,7 +47,7 @@ def given(count: int) -> np.ndarray:
 @pytest.mark.parametrize("count", [3, 4, 32])
 def test_a_race_is_wrong_in_whichever_direction(count: int, step: int, axis: str) -> None:
     """With every seed, the default one among them."""
-    racing = neighbours(count, axis, step, phases=False)
+    racing = neighbors(count, axis, step, phases=False)
     for seed in SEEDS:
         assert not np.array_equal(run(racing, [given(count)], seed=seed)[0], right(count, step))
     assert np.array_equal(run(racing, [given(count)])[0], run(racing, [given(count)], seed=0)[0], equal_nan=True)
@@ -55,7 +55,7 @@ def test_a_race_is_wrong_in_whichever_direction(count: int, step: int, axis: str
 
 @pytest.mark.parametrize("step", [-1, 1])
 def test_two_threads_race_with_some_seeds(step: int) -> None:
-    racing = neighbours(2, "threadIdx.x", step, phases=False)
+    racing = neighbors(2, "threadIdx.x", step, phases=False)
     found = [np.array_equal(run(racing, [given(2)], seed=seed)[0], right(2, step)) for seed in SEEDS]
     assert any(found) and not all(found)
 
@@ -64,7 +64,7 @@ def test_two_threads_race_with_some_seeds(step: int) -> None:
 @pytest.mark.parametrize("step", [-1, 1])
 @pytest.mark.parametrize("count", [2, 3, 32])
 def test_phases_keep_their_order(count: int, step: int, axis: str) -> None:
-    program = neighbours(count, axis, step, phases=True)
+    program = neighbors(count, axis, step, phases=True)
     for seed in SEEDS:
         np.testing.assert_array_equal(run(program, [given(count)], seed=seed)[0], right(count, step))
 
@@ -103,7 +103,7 @@ program orders() -> (y: int32[8, 16], next: int32[]):
 
 def test_threads_of_an_intrinsic_follow_the_seed() -> None:
     count = 8
-    body = neighbours(count, "threadIdx.x", -1, phases=False)
+    body = neighbors(count, "threadIdx.x", -1, phases=False)
     x, y, s = (ir.Buffer(buffer.name, buffer.shape, buffer.dtype) for buffer in body.params)
     call = ir.LoopProgram("call", (x,), (y, s), TensorIntrin("race", body).on(*map(whole, (x, y, s))))
     found = {run(call, [given(count)], intrinsics={"race": body}, seed=seed)[0].tobytes() for seed in SEEDS}

@@ -235,7 +235,7 @@ def test_rings_of_any_length_are_overwritten_after_their_use(copies: int) -> Non
 
 @pytest.mark.parametrize("text", [TILES, RING], ids=["tiles", "ring"])
 def test_swapped_statements_are_found_or_harmless(text: str) -> None:
-    """Each token takes the place of a neighbour, and of each other token: most are found, and those that are not are right."""
+    """Each token takes the place of a neighbor, and of each other token: most are found, and those that are not are right."""
     program, plain = staged(text), lower_vthreads(parse(text))
     tokens = statements(program)
     swapped = [changed(program, {a: replace(b), b: replace(a)}) for a, b in itertools.combinations(tokens, 2) if a.name != b.name]

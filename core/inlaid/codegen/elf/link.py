@@ -86,7 +86,7 @@ class _Linker:
         self.undefined: dict[str, str] = {}
         self.fixups: list[tuple[Piece, Fixup, str | _Target]] = []
         self.constants, self.code = Part(READABLE), Part(READABLE | EXECUTABLE)
-        self.initialisers: list[Piece] = []
+        self.initializers: list[Piece] = []
         self.data: list[Piece] = []
         self.zeros: list[Piece] = []
         self.slots: dict[str | _Target, Piece] = {}
@@ -133,7 +133,7 @@ class _Linker:
         content: Bytes = b"" if section.type == NOBITS else bytearray(section.content)
         # LLVM emits constructors to .ctors unless told that the system has .init_array; llvmlite has no option for that.
         if section.type == INIT_ARRAY or section.name == ".ctors":
-            name, group = ".init_array", self.initialisers
+            name, group = ".init_array", self.initializers
         elif section.flags & WRITE:
             name, group = (".bss", self.zeros) if section.type == NOBITS else (".data", self.data)
         elif section.flags & EXECINSTR:
@@ -184,9 +184,9 @@ class _Linker:
         machine = self.architecture.machine
         absolute = sum(self.architecture.rules[fixup.type].value == "absolute" for _, fixup, _ in self.fixups)
         moved = sum(len(item.image.relative) for item in self.embedded)
-        tables = Tables(exports, name, absolute + len(self.slots) + moved, self.initialisers)
+        tables = Tables(exports, name, absolute + len(self.slots) + moved, self.initializers)
         self.constants.pieces[:0] = tables.constants
-        data = [*self.initialisers, tables.dynamic, *self.slots.values(), *self.data, *self.zeros]
+        data = [*self.initializers, tables.dynamic, *self.slots.values(), *self.data, *self.zeros]
         own = [part for part in (self.constants, self.code, Part(READABLE | WRITABLE, data)) if part.pieces]
         segments = [*own, *(part for item in self.embedded for part in item.parts), *self.blobs]
         tables.reserve(len(segments))

@@ -34,8 +34,8 @@ _ENTRY_BYTES = {".dynsym": 24, ".hash": 4, ".rela.dyn": 24, ".dynamic": 16}
 class Tables:
     """Tables for the dynamic linker. Their sizes are fixed at construction; their contents are filled after placement."""
 
-    def __init__(self, exports: Sequence[str], name: str, relocations: int, initialisers: Sequence[Piece]) -> None:
-        self._initialisers = initialisers
+    def __init__(self, exports: Sequence[str], name: str, relocations: int, initializers: Sequence[Piece]) -> None:
+        self._initializers = initializers
         texts = [b"", *(text.encode() for text in (*exports, *([name] if name else [])))]
         self._strings = b"".join(text + b"\0" for text in texts)
         self._named = bool(name)
@@ -85,9 +85,9 @@ class Tables:
                 (elf.DT_RELASZ, self.relocations.size),
                 (elf.DT_RELAENT, elf.RELA.size),
             ]
-        if self._initialisers:
-            size = sum(piece.size for piece in self._initialisers)
-            tags += [(elf.DT_INIT_ARRAY, self._initialisers[0].address), (elf.DT_INIT_ARRAYSZ, size)]
+        if self._initializers:
+            size = sum(piece.size for piece in self._initializers)
+            tags += [(elf.DT_INIT_ARRAY, self._initializers[0].address), (elf.DT_INIT_ARRAYSZ, size)]
         return [*tags, (0, 0)]
 
 

@@ -29,7 +29,7 @@ from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.flatten_nests import flatten_nests
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
-from inlaid.tensor.transform.legalise import legalise
+from inlaid.tensor.transform.legalize import legalize
 from inlaid_runtime import arith
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_runtime.execution.c_source import spread
@@ -57,7 +57,7 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
     wide = INTERMEDIATE_FLOAT64 not in program.annotations
-    program = legalise(expand_program(flatten_nests(program), wide=wide), c_values.NATIVE, dialect.converted, wide=wide)
+    program = legalize(expand_program(flatten_nests(program), wide=wide), c_values.NATIVE, dialect.converted, wide=wide)
     program = program if wide else float64_calls(program)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
     program = dialect.with_waits(narrow(shuffled(program)))

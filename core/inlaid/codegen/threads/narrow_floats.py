@@ -15,7 +15,7 @@ def as_functions(program: ir.LoopProgram, converted: frozenset[str]) -> ir.LoopP
     cast(float32, bitcast(float16, code))    becomes    call "decode.float16"(code)
     bitcast(uint16, cast(float16, value))    becomes    call "encode.float16"(value)
 
-    `legalise` produces the left-hand forms for the `converted` narrow floats.
+    `legalize` produces the left-hand forms for the `converted` narrow floats.
     """
 
     def function(node: ir.Expr) -> ir.Expr | None:

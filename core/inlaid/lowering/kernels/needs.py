@@ -15,7 +15,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import BUILT_IN, check_scopes
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64, mark_intermediate_float64
-from inlaid.tensor.transform.legalise import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, legalise
+from inlaid.tensor.transform.legalize import EXPONENT_ONLY, FORMATS, NARROW_INTEGERS, legalize
 from inlaid.tensor.transform.lower_blocks import flatten_blocks
 from inlaid_runtime import arith
 from inlaid_runtime.errors import InlaidError, ScheduleError
@@ -97,12 +97,12 @@ def _needs(
 def _dtypes(program: ir.LoopProgram) -> frozenset[str]:
     """Return the names of the element types of buffers and values, and of the floats that mathematical functions and conversions to
     narrow types are computed in. Booleans count only in buffers, since every language has conditions. The integers that these
-    expansions add are bits of floats, which `legalise` expects of every code generator. Intermediate float64 is computed in uint64
+    expansions add are bits of floats, which `legalize` expects of every code generator. Intermediate float64 is computed in uint64
     if the program is marked so."""
     buffers = [*program.params, *(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))]
     values = {value.dtype for value in ir.values_in(program.body)}
     wide = INTERMEDIATE_FLOAT64 not in program.annotations
-    expansion = legalise(expand_program(program, wide=wide), _NATIVE, wide=wide)
+    expansion = legalize(expand_program(program, wide=wide), _NATIVE, wide=wide)
     floats = set() if expansion is program else {value.dtype for value in ir.values_in(expansion.body) if value.dtype.is_float}
     names = {*(buffer.dtype.name for buffer in buffers), *(of.name for of in values | floats if of.name != "bool")}
     return frozenset(names if wide else {"uint64" if name == "float64" else name for name in names})

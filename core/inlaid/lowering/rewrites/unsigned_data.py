@@ -26,7 +26,7 @@ from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.fixed_point import SINGLE
-from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
+from inlaid.passes.canonicalize_quantized import SUM_OF_CONSTANTS
 from inlaid.passes.supported import Supports, supports_all
 from inlaid.tensor.scheduling.dot_products import product_speed
 from inlaid.tensor.scheduling.rule import KernelContext
@@ -129,7 +129,7 @@ class _UnsignedRewriter:
         """Rewrite an operator that can read uint8 data; None for any other operator."""
         x = self._unsigned.get(id(old.args[0])) if old.args else None
         if x is None:
-            return self._centred(old, new)
+            return self._centerd(old, new)
         if _is_product(old):
             return _product(new, x)
         if old.callee is ops.cast and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
@@ -139,7 +139,7 @@ class _UnsignedRewriter:
             return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
         return None
 
-    def _centred(self, old: Call, new: Call) -> Expr | None:
+    def _centerd(self, old: Call, new: Call) -> Expr | None:
         """Rewrite int32 data minus a zero point: the offset merges into the zero point."""
         wide = old.args[0] if old.callee is ops.sub else None
         if not isinstance(wide, Call) or wide.callee is not ops.cast or not isinstance(new.args[1], Constant):

@@ -2,9 +2,9 @@
 
 The problem is partitioned Boolean quadratic programming (PBQP). Scholz and Eckstein solve it by reductions ("Register Allocation
 for Irregular Architectures", LCTES 2002); Anderson and Gregg apply it to DNN layouts ("Optimal DNN Primitive Selection with
-Partitioned Boolean Quadratic Programming", CGO 2018). A node with one or two neighbours is eliminated exactly by moving its cost to
+Partitioned Boolean Quadratic Programming", CGO 2018). A node with one or two neighbors is eliminated exactly by moving its cost to
 them, so chains, trees and series-parallel graphs (residual and inception blocks) are solved exactly in linear time. If only nodes
-with more neighbours remain, the node with the most neighbours greedily takes its locally best option.
+with more neighbors remain, the node with the most neighbors greedily takes its locally best option.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Assignment:
         """Choose an option per node, by number. Consumes the instance."""
         order: list[tuple[int, dict[int, Matrix]]] = []
         chosen = [-1] * len(self.costs)
-        # Nodes with a single option first: fixing them adds no edges between their neighbours.
+        # Nodes with a single option first: fixing them adds no edges between their neighbors.
         for number, costs in enumerate(self.costs):
             if len(costs) == 1:
                 self._settle(number, 0, chosen)
@@ -83,7 +83,7 @@ class Assignment:
         return chosen
 
     def _settle(self, number: int, option: int, chosen: list[int]) -> None:
-        """Fix a node's option and move the edge costs to its neighbours."""
+        """Fix a node's option and move the edge costs to its neighbors."""
         chosen[number] = option
         for other, matrix in self.edges[number].items():
             self.costs[other] = [cost + extra for cost, extra in zip(self.costs[other], matrix[option], strict=True)]
@@ -98,7 +98,7 @@ class Assignment:
         return sums.index(min(sums))
 
     def _reduce(self, number: int, near: dict[int, Matrix]) -> None:
-        """Eliminate a node with at most two neighbours `near`: add its cost under each combination of their options to theirs."""
+        """Eliminate a node with at most two neighbors `near`: add its cost under each combination of their options to theirs."""
         costs = self.costs[number]
         for other in near:
             del self.edges[other][number]

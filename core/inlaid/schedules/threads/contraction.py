@@ -184,9 +184,9 @@ def _tiled_axes(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axi
     for axis in reversed(axes):
         if kept:
             run = list(stored).index(kept[0].var) if kept[0].var in stored else 0
-            neighbours = run > 0 and stored[run - 1] is axis.var
+            neighbors = run > 0 and stored[run - 1] is axis.var
             sizes = [item.extent.value for item in (axis, *kept) if isinstance(item.extent, arith.Const)]
-            if not neighbours and (len(sizes) <= len(kept) or prod(sizes[1:]) >= MANY):
+            if not neighbors and (len(sizes) <= len(kept) or prod(sizes[1:]) >= MANY):
                 break
         kept.insert(0, axis)
     return tuple(kept)

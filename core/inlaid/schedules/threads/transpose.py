@@ -109,8 +109,8 @@ def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: in
     for i: for j: out[i, j] = f(x[j, i])
     becomes
     for tiles, blocks:
-        for t, threads: for k: x_shared[j, i] = x[j, i]          # neighbours along i
-        for t, threads: for k: out[i, j] = f(x_shared[j, i])     # neighbours along j
+        for t, threads: for k: x_shared[j, i] = x[j, i]          # neighbors along i
+        for t, threads: for k: out[i, j] = f(x_shared[j, i])     # neighbors along j
 
     Rows of a tile are padded by one element, so that column accesses have no bank conflicts.
     """

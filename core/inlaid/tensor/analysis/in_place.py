@@ -6,7 +6,7 @@ the loops: it is the largest difference between the end of a store and the begin
 
     for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
 
-Blacker, Bandy and Sidwell, "Reducing Memory Requirements for Deep Neural Networks by Diagonal Memory Optimisation" (2020), find
+Blacker, Bandy and Sidwell, "Reducing Memory Requirements for Deep Neural Networks by Diagonal Memory Optimization" (2020), find
 such distances by tracing kernels.
 """
 

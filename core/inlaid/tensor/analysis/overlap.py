@@ -33,7 +33,7 @@ _MOST_TABLES = 256
 class Access:
     """A read or write of `buffer` at `point` that `stmt` makes if all `guards` hold. `free` maps the variables that are not uniform
     across threads, except thread variables, to their extents (None: any value). `over` are the axes whose threads make the access
-    together. `rounds` identify the iterations of enclosing loops. `met` are the axes along which threads have synchronised since
+    together. `rounds` identify the iterations of enclosing loops. `met` are the axes along which threads have synchronized since
     the access."""
 
     stmt: ir.Stmt
@@ -75,7 +75,7 @@ class Overlaps:
         self._tables: dict[object, _Table] = {}
 
     def find(self, first: Access, second: Access) -> Overlap | None:
-        """Find two different threads, not synchronised since `first`, such that one makes access `first` and the other access
+        """Find two different threads, not synchronized since `first`, such that one makes access `first` and the other access
         `second` to the same element. None if no such threads exist."""
         if first.buffer is not second.buffer:
             first, second = self._in_bytes(first, second)

@@ -33,7 +33,7 @@ def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None
 
     A race is two accesses to one element by two threads, one of them a write, without a barrier between. In scope `SUBGROUP`,
     threads of different subgroups never race; in other scopes, a barrier over some axes is ignored. Thread loops must be perfect
-    nests; all threads synchronise at their start and end. Buffers whose bytes overlap by `offsets` count as one. Accepts no blocks.
+    nests; all threads synchronize at their start and end. Buffers whose bytes overlap by `offsets` count as one. Accepts no blocks.
 
     Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and marks the
     second access in the program. It says "cannot prove" if indices are not affine or too many to enumerate."""

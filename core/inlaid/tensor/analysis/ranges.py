@@ -1,6 +1,6 @@
 """Computes value ranges of the integers in a loop program, and simplifies the program by them.
 
-Quantised kernels are written for arbitrary multipliers, shifts and zero points. If ranges of these are known, `narrow` removes
+Quantized kernels are written for arbitrary multipliers, shifts and zero points. If ranges of these are known, `narrow` removes
 shifts by 0, clips without effect and unnecessary 64-bit arithmetic.
 """
 

@@ -26,7 +26,7 @@ Queue = tuple[int, int]
 @dataclass(frozen=True)
 class Stage:
     """A hardware unit that runs its statements in order. It runs all statements that write buffers of the memory scopes `writes`
-    ("" is main memory). Stages declared consecutively by a target are neighbours, with a token queue in each direction."""
+    ("" is main memory). Stages declared consecutively by a target are neighbors, with a token queue in each direction."""
 
     name: str
     writes: tuple[str, ...]

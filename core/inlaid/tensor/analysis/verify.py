@@ -20,7 +20,7 @@ _NO_BOOL = ("add", "sub", "mul", "div", "mod", "shl", "shr")
 
 def verify(program: ir.LoopProgram, intrinsics: Mapping[str, object] = NONE) -> None:
     """Check that a loop program is valid. Buffers must be declared before use, indices must match the rank, variables must be in
-    scope, dtypes must agree, vectorised and unrolled loops must have constant extents, and each output but no input must be
+    scope, dtypes must agree, vectorized and unrolled loops must have constant extents, and each output but no input must be
     written. Intrinsics in `intrinsics` must access regions as their semantics say. Collective intrinsics must be outside the loops
     over their axes.
 
@@ -167,7 +167,7 @@ class _Verifier:
         if loop.kind is ir.ForKind.VECTORIZED:
             for inner in ir.walk_stmts(loop.body):
                 if isinstance(inner, ir.For) and (inner.kind is loop.kind or loop.var in arith.free_vars(inner.extent)):
-                    self._fail(f"loop {inner.var} inside vectorised loop {loop.var} must not be vectorised or depend on it")
+                    self._fail(f"loop {inner.var} inside vectorized loop {loop.var} must not be vectorized or depend on it")
 
     def _block(self, block: ir.Block) -> None:
         if block.name in self._blocks:

@@ -1,8 +1,8 @@
 """The interpreter of loop programs: the oracle for all schedules and code generators.
 
 It translates a program to Python source over numpy scalars and runs it. It checks the assumptions of compiled code: indices and
-block bindings are in range, and memory is initialised before it is read (poisoned: NaN, or the byte 0xA5). To expose dependences,
-it runs loops marked parallel or vectorised backwards, and loops bound to threads or blocks in random order. Each thread loop is a
+block bindings are in range, and memory is initialized before it is read (poisoned: NaN, or the byte 0xA5). To expose dependences,
+it runs loops marked parallel or vectorized backwards, and loops bound to threads or blocks in random order. Each thread loop is a
 phase, which ends before the next phase begins. Nests with obviously independent iterations (one store per element, as tensor
 expressions lower to) run on whole arrays instead, with the same results.
 """

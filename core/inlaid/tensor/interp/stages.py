@@ -17,7 +17,7 @@ from inlaid_runtime import arith
 def random_stage_order(
     program: ir.LoopProgram, stages: Sequence[Stage], sizes: Mapping[arith.SizeVar, int], seed: int
 ) -> ir.LoopProgram:
-    """Serialise the tasks of a program in a random order that its stages allow: each stage runs in program order, and a pop waits
+    """Serialize the tasks of a program in a random order that its stages allow: each stage runs in program order, and a pop waits
     for a token. `seed` determines the order. A buffer that several stages use is allocated once. Raises `VerifyError` on deadlock,
     i.e. if all stages wait."""
     staged = Staged(program, stages)

@@ -15,8 +15,8 @@ _START: _Stop = (None, (), 0)
 class ThreadOrder:
     """Generates a random permutation of threads for each phase, determined by the seed.
 
-    A permutation of three or more threads is never ascending or descending. Some thread thus runs before its lower neighbour and
-    some other thread after its lower neighbour, which exposes races in either direction.
+    A permutation of three or more threads is never ascending or descending. Some thread thus runs before its lower neighbor and
+    some other thread after its lower neighbor, which exposes races in either direction.
     """
 
     def __init__(self, seed: int) -> None:

@@ -44,7 +44,7 @@ def constant(value: float, of: DType) -> Value:
 
 
 def poison(shape: tuple[int, ...], of: DType) -> np.ndarray[Any, Any]:
-    """Return an array of poison values, to detect reads of uninitialised memory: NaN, or else bytes 0xA5 (bool: true)."""
+    """Return an array of poison values, to detect reads of uninitialized memory: NaN, or else bytes 0xA5 (bool: true)."""
     if of.kind == "bool":
         return np.ones(shape, np.bool_)
     if of.is_float and of.name != "float4e2m1":
@@ -245,7 +245,7 @@ def _narrow_wide(wide: Value, of: DType) -> Value:
 
 
 def _sum_to_odd(p: Value, c: Value) -> Value:
-    """Compute p + c in float64, rounded to odd: if inexact, the neighbour whose last bit is set."""
+    """Compute p + c in float64, rounded to odd: if inexact, the neighbor whose last bit is set."""
     s, error = _two_sum(p, c)
     bits = np.asarray(s).view(np.int64)
     away = (error > 0) == (s > 0)

@@ -1,4 +1,4 @@
-"""Mathematical functions expanded into arithmetic (fma, shifts, selects, bitcasts), so that they vectorise without a library.
+"""Mathematical functions expanded into arithmetic (fma, shifts, selects, bitcasts), so that they vectorize without a library.
 
 The maximum errors, in units in the last place of the result, are
 
@@ -59,7 +59,7 @@ _WIDE: dict[str, Callable[..., Expr]] = {
     "atanh": e.atanh,
 }
 _SHORT: dict[str, Callable[..., Expr]] = {"asin": t.asin_short, "acos": t.acos_short, "pow": e.power_short}
-"""Specialised implementations for float32, by function."""
+"""Specialized implementations for float32, by function."""
 _PAIRS: dict[str, Callable[..., Expr]] = {
     "acosh": p.acosh,
     "asin": t.asin_short,

@@ -38,7 +38,7 @@ _TAN_PI_8 = 0.41421356237309503
 #
 # x * 2/pi modulo 4, for any x: 2/pi is split into pieces short enough that x times a piece is exact (or has an exact error term).
 # Each product is reduced modulo 4, which is exact too, and only then are they added. This is the method of Payne and Hanek (1983)
-# in floating point instead of integers, so that it vectorises.
+# in floating point instead of integers, so that it vectorizes.
 
 
 def _digits(first: int, count: int) -> int:

@@ -1,4 +1,4 @@
-"""Primitives that merge an element-wise block into its neighbour: compute_inline, reverse_compute_inline."""
+"""Primitives that merge an element-wise block into its neighbor: compute_inline, reverse_compute_inline."""
 
 from __future__ import annotations
 

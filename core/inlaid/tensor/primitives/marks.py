@@ -41,17 +41,17 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
         for i in 8: block    becomes    for i in 8, vectorized: block
 
     Raises `ScheduleError` if the iterations are not independent, the extent is not constant, a loop around or inside is
-    vectorised, or the extent of a loop inside depends on this loop.
+    vectorized, or the extent of a loop inside depends on this loop.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
     below = [stmt for stmt in ir.walk_stmts(loop_of(path).body) if isinstance(stmt, ir.For)]
     for other in (*loops_around(path[:-1]), *below):
         if other.kind is ir.ForKind.VECTORIZED:
-            raise failed(program, f"loop {loop} cannot be vectorised: loop {other.var} already is", other)
+            raise failed(program, f"loop {loop} cannot be vectorized: loop {other.var} already is", other)
     for other in below:
         if loop in arith.free_vars(other.extent):
-            raise failed(program, f"loop {loop} cannot be vectorised: the extent {other.extent!r} depends on it", other)
+            raise failed(program, f"loop {loop} cannot be vectorized: the extent {other.extent!r} depends on it", other)
     return _independent(program, path, ir.ForKind.VECTORIZED)
 
 

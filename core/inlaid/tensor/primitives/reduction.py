@@ -1,4 +1,4 @@
-"""The primitive that separates a reduction's initialisation from its update: decompose_reduction."""
+"""The primitive that separates a reduction's initialization from its update: decompose_reduction."""
 
 from __future__ import annotations
 

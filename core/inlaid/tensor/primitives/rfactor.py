@@ -123,7 +123,7 @@ def _partial_block(
     for condition in conjuncts(old.predicate):
         if arith.free_vars(condition).isdisjoint(as_iters):
             predicate = arith.logical_and(predicate, condition)
-        else:  # a partial result must be initialised even if the condition never holds
+        else:  # a partial result must be initialized even if the condition never holds
             value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.neutral)
     body = update.store(partial, place, value)
     return ir.Block(

@@ -1,4 +1,4 @@
-"""The primitive that keeps elements shared by neighbouring iterations: rolling_buffer."""
+"""The primitive that keeps elements shared by neighboring iterations: rolling_buffer."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
     """Build a kernel that copies every element between one-dimensional buffers. It runs in parallel unless `threads` is 1.
 
     for outer dimensions, rows of squares, columns of squares:
-        row vectorised:
+        row vectorized:
             target[..., column 0, row] = source[..., row, column 0]
             ...
             target[..., column 15, row] = source[..., row, column 15]

@@ -23,7 +23,7 @@ def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
         (p + 3) // n, (p + 3) % n    become    p // n + c, p % n + 3 - n * c    where c is n <= p % n + 3
 
     and, with a second comparison, those whose dividends differ by less than twice the divisor. Copies of a statement for
-    neighbouring elements (made by unrolling) then divide once. The program must have no blocks; one with threads is unchanged.
+    neighboring elements (made by unrolling) then divide once. The program must have no blocks; one with threads is unchanged.
     """
     sizes = any(not isinstance(dim, int) for buffer in program.params for dim in buffer.shape) or program.sizes
     if not sizes or any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD for stmt in ir.walk_stmts(program.body)):

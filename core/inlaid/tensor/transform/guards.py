@@ -11,15 +11,15 @@ from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, map
 from inlaid_runtime import arith
 
 RUN = 4
-"""Maximum number of rows per specialised loop for a truncated tile: loops for 1, 2, 3 and 4 rows take ten rows of code."""
+"""Maximum number of rows per specialized loop for a truncated tile: loops for 1, 2, 3 and 4 rows take ten rows of code."""
 
 
 def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
     """Hoist guards out of loops that they do not depend on. A guard that implies the preceding guard is nested in it.
 
-        for j in 2, vectorised: if r < n: a; for j in 2, vectorised: if r + 1 < n: b; if r + 2 < n: c
+        for j in 2, vectorized: if r < n: a; for j in 2, vectorized: if r + 1 < n: b; if r + 2 < n: c
     becomes
-        if r < n: { for j in 2, vectorised: a; if r + 1 < n: { for j in 2, vectorised: b; if r + 2 < n: c } }
+        if r < n: { for j in 2, vectorized: a; if r + 1 < n: { for j in 2, vectorized: b; if r + 2 < n: c } }
 
     A tile of which only the first few unrolled rows exist then takes one branch per iteration of the loop around, instead of one
     per row. Of several adjacent vectors that the end of the data may truncate, those entirely beyond it are skipped. The program
@@ -285,7 +285,7 @@ def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
 
 
 def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
-    """Return a statement's vectorised loop if the end of the data may truncate it, and the condition under which its first lane
+    """Return a statement's vectorized loop if the end of the data may truncate it, and the condition under which its first lane
     runs. The statement may be guarded. None for other statements."""
     loop = stmt.then if isinstance(stmt, ir.If) and _guard(stmt) is not None else stmt
     if not isinstance(loop, ir.For) or loop.kind is not ir.ForKind.VECTORIZED:

@@ -289,7 +289,7 @@ def _decided(condition: ir.Expr) -> bool | None:
 
 
 def check_registers(program: ir.LoopProgram) -> None:
-    """Check that indices into "register" buffers are constant, except for variables of vectorised loops and threads (`to_spmd`
+    """Check that indices into "register" buffers are constant, except for variables of vectorized loops and threads (`to_spmd`
     gives each thread its part). A buffer with other indices would be in memory. Raises `ScheduleError`, which names the buffer, the
     index and the loop."""
     statements = list(ir.walk_stmts(program.body))
@@ -325,7 +325,7 @@ def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[ar
 
 
 def check_lanes(program: ir.LoopProgram) -> None:
-    """Check that the lanes of vectorised loops are contiguous in "register" buffers, so that they form a vector register. Raises
+    """Check that the lanes of vectorized loops are contiguous in "register" buffers, so that they form a vector register. Raises
     `ScheduleError`, which names the buffer, the index and the loop."""
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED:
@@ -348,5 +348,5 @@ def _check_step(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith
         found = f"{', '.join(map(repr, indices))} of its shape {list(buffer.shape)}"
         raise ScheduleError(
             f"{program.name}: lanes of loop {loop.var} must be contiguous in register buffer {buffer}, got index {found}",
-            remedy="make the vectorised index the last one by transform_layout",
+            remedy="make the vectorized index the last one by transform_layout",
         )

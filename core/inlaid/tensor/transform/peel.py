@@ -17,11 +17,11 @@ from inlaid_runtime.types import dtype
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
-"""Annotates a loop over tiles of unrolled rows or vectors. Each possible remainder then gets specialised code without bounds
+"""Annotates a loop over tiles of unrolled rows or vectors. Each possible remainder then gets specialized code without bounds
 checks. The value is the number of elements per row or vector; 0: the remainder runs in strips of `STRIP` rows that share one code;
 rows beyond the end repeat the last row, and their results are not stored."""
 _LONGEST = 2 * STRIP - 1
-"""Maximum number of rows in the last strip of a tile with specialised code per remainder. It takes 28 rows of code."""
+"""Maximum number of rows in the last strip of a tile with specialized code per remainder. It takes 28 rows of code."""
 _SHARES = 64
 """Iterations of a parallel loop below which the last one stays in it, as another branch: it may be all of a thread's work."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
@@ -274,7 +274,7 @@ def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
 
 
 def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
-    """Make a function that recognises the conditions `found`, given the ranges of enclosing loops."""
+    """Make a function that recognizes the conditions `found`, given the ranges of enclosing loops."""
     inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
     def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
@@ -287,7 +287,7 @@ def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable
 def _remainders(
     loop: ir.For, pieces: _Pieces, limits: _Limits, unit: int, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges
 ) -> ir.Stmt:
-    """Build specialised code for each possible number of remaining rows or vectors, of `unit` elements each."""
+    """Build specialized code for each possible number of remaining rows or vectors, of `unit` elements each."""
     read, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
     for end in range(pieces.size - (unit == 1), 0, -unit):
@@ -312,7 +312,7 @@ def _strips(
 ) -> ir.Stmt | None:
     """Build the partial last piece as a loop over strips of its rows. None if its rows are not unrolled loops, or too few.
 
-    With specialised code for each remainder (`REMAINDERS`), the last strip has up to `_LONGEST` rows, since strips of one or two
+    With specialized code for each remainder (`REMAINDERS`), the last strip has up to `_LONGEST` rows, since strips of one or two
     rows would underuse the processor.
     """
 

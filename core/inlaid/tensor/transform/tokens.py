@@ -31,7 +31,7 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
 
     The program must have no blocks or virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes`
     count as one. Allocations used by several stages move outside all loops, and adjacent tasks of a stage are sorted by the first
-    task that waits for each. Raises `VerifyError` if tokens between neighbouring stages cannot order a dependence, such as one
+    task that waits for each. Raises `VerifyError` if tokens between neighboring stages cannot order a dependence, such as one
     between the first and the third of three stages without work in the second between them.
     """
     allocated: dict[ir.Buffer, None] = {}

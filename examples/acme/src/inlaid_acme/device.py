@@ -78,7 +78,7 @@ class AcmeDevice(Device):
         other, number = event
         self.enqueue(queue, lambda: other.run(number))
 
-    def synchronise(self, event):
+    def synchronize(self, event):
         queue, number = event
         with self.lock:
             queue.run(number)

@@ -1,6 +1,6 @@
 """Hooks of the compile half. The compiler imports this module whenever it lists targets, so hooks import other modules."""
 
-from inlaid.plugins import Capabilities, Conformance, Level, Link, Quantisation, TargetSpec, Tiles, hookimpl
+from inlaid.plugins import Capabilities, Conformance, Level, Link, Requantization, TargetSpec, Tiles, hookimpl
 from inlaid_runtime.types import MemoryScope
 
 PLUGIN_API_VERSION = 3
@@ -14,7 +14,7 @@ def accelerator(options):
         ("int8",),
         scopes=(MemoryScope("scratch", "device", SCRATCH, ALIGNMENT),),
         dynamic_dims=False,
-        quantisation=Quantisation(("half_even", "up", "once_away"), accumulator_bits=ACCUMULATOR_BITS),
+        requantization=Requantization(("half_even", "up", "once_away"), accumulator_bits=ACCUMULATOR_BITS),
         peak=1e12,
         bandwidth=1e10,
         link=Link(latency=1e-5, bandwidth=1e10),

@@ -2,11 +2,11 @@
 
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.ops.composites import (
-    quantised_average_pool,
-    quantised_binary,
-    quantised_conv,
-    quantised_matmul,
-    quantised_mean,
+    quantized_average_pool,
+    quantized_binary,
+    quantized_conv,
+    quantized_matmul,
+    quantized_mean,
 )
 from inlaid.plugins import Accept, OpRule, Reject
 from inlaid_acme.hardware import LANES, SCRATCH
@@ -19,11 +19,11 @@ def rules():
     pool = is_op("max_pool")(wildcard().named("x")).named("pool").named("y")
     flat = is_op("reshape")(wildcard().named("x")).named("y")
     return (
-        OpRule(quantised_conv(), "conv", judge_conv),
-        OpRule(quantised_matmul(), "matmul", judge_layer("matmul", 2)),
-        OpRule(quantised_binary("add"), "add", judge_add),
-        OpRule(quantised_mean(), "mean", judge_mean),
-        OpRule(quantised_average_pool(), "average_pool", judge_layer("average_pool", 4)),
+        OpRule(quantized_conv(), "conv", judge_conv),
+        OpRule(quantized_matmul(), "matmul", judge_layer("matmul", 2)),
+        OpRule(quantized_binary("add"), "add", judge_add),
+        OpRule(quantized_mean(), "mean", judge_mean),
+        OpRule(quantized_average_pool(), "average_pool", judge_layer("average_pool", 4)),
         OpRule(pool, "max_pool", judge_layer("max_pool", 4)),
         OpRule(flat, "flatten", judge_flatten),
     )

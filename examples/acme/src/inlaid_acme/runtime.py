@@ -58,7 +58,7 @@ class AcmeKernel:
         weakref.finalize(self, device.free, tensor.buffer)
         queue = device.queue()
         device.upload(array, tensor, queue)
-        device.synchronise(device.event(queue))
+        device.synchronize(device.event(queue))
         device.release(queue)
         return tensor
 

@@ -104,7 +104,7 @@ def wrap(sums):
 
 
 def scale(values, multipliers, shifts, rounding):
-    """Multiply by factors with one of the roundings of `inlaid.ops.requantisation.Factor` that the hardware has."""
+    """Multiply by factors with one of the roundings of `inlaid.ops.requantization.Factor` that the hardware has."""
     values, multipliers, shifts = (np.asarray(each, np.int64) for each in (values, multipliers, shifts))
     if rounding == "half_even":
         return np.rint(values.astype(np.float32) * np.ldexp(multipliers, shifts - 31).astype(np.float32))

@@ -108,7 +108,7 @@ def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
     options = ort.SessionOptions()
     options.intra_op_num_threads = job.threads
     session = ort.InferenceSession(job.model, options, providers=["CPUExecutionProvider"])
-    settings = f"CPU provider, {job.threads} intra-op threads, spinning (its default), all graph optimisations (its default)"
+    settings = f"CPU provider, {job.threads} intra-op threads, spinning (its default), all graph optimizations (its default)"
     return Prepared(lambda: session.run(None, inputs), ort.__version__, settings)
 
 

@@ -1,4 +1,4 @@
-"""Quantisation options of `inlaid compile`."""
+"""Requantization options of `inlaid compile`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--arithmetic",
             type=Setting("arithmetic"),
-            help="With --quantize: requantisation in fixed point or float. Default: fixed.",
+            help="With --quantize: requantization in fixed point or float. Default: fixed.",
         ),
         click.option("--scales", type=Setting("scales"), help="With --quantize: power_of_two permits shifts. Default: any."),
         click.option(
@@ -59,7 +59,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "samples",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE.npz",
-            help="Quantise the model to int8, calibrated with the samples in this file: one array per input, by name, with samples "
+            help="Quantize the model to int8, calibrated with the samples in this file: one array per input, by name, with samples "
             "along its first axis. Prints the accuracy loss of every layer.",
         ),
     ):
@@ -69,7 +69,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Quantizer:
-    """Quantises a module for the targets, and stores the report."""
+    """Quantizes a module for the targets, and stores the report."""
 
     samples: Path
     settings: Quantization
@@ -87,7 +87,7 @@ class Quantizer:
 def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
-    """Return the quantisation settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
+    """Return the quantization settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
     if samples is not None:
         usual = inlaid.Quantization()
         return inlaid.Quantization(
@@ -99,5 +99,5 @@ def chosen(
     choices = {"--calibration": calibration, "--scales": scales, "--arithmetic": arithmetic, "--borders": borders}
     for option, value in choices.items():
         if value is not None:
-            raise click.UsageError(f"{option} applies to quantisation: add --quantize")
+            raise click.UsageError(f"{option} applies to requantization: add --quantize")
     return None

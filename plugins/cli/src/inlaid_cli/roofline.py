@@ -12,7 +12,7 @@ from inlaid_runtime.execution.profile import Profile, Row
 
 WIDTH, HEIGHT = 860, 480
 """Size of the drawing area, in pixels."""
-COLOURS = ("#2f7ed8", "#e0801f", "#2e9e6b", "#b04fc4", "#c9463d", "#8a7a1f")
+COLORS = ("#2f7ed8", "#e0801f", "#2e9e6b", "#b04fc4", "#c9463d", "#8a7a1f")
 LEAST_INTENSITY, LEAST_RATE = 2.0**-6, 1e6
 """Least values at the axes' origins: FLOP/byte and FLOP/s."""
 
@@ -25,7 +25,7 @@ class Point:
     x: float
     y: float
     radius: float
-    colour: str
+    color: str
     limit: float
 
 
@@ -34,7 +34,7 @@ class Roof:
     """The roof of a target. `line` is its polyline in pixels; `peak` is in FLOP/s, `bandwidth` in bytes/s."""
 
     target: str
-    colour: str
+    color: str
     line: str
     peak: float
     bandwidth: float
@@ -63,10 +63,10 @@ def roofline_page(profile: Profile, limits: Mapping[str, Capabilities], title: s
 
     rows = [row for row in profile.rows() if row.bytes and row.target in limits]
     targets = list(dict.fromkeys(row.target for row in rows))
-    colours = {target: COLOURS[number % len(COLOURS)] for number, target in enumerate(targets)}
+    colors = {target: COLORS[number % len(COLORS)] for number, target in enumerate(targets)}
     drawn = [row for row in rows if row.operations and row.seconds]
     axes = _axes(drawn, [limits[target] for target in targets])
-    points = [_point(row, axes, colours[row.target], limits[row.target]) for row in reversed(drawn)]
+    points = [_point(row, axes, colors[row.target], limits[row.target]) for row in reversed(drawn)]
     template = Environment(autoescape=True).from_string(
         files("inlaid_cli").joinpath("templates/roofline.html.jinja").read_text(encoding="utf-8")
     )
@@ -74,7 +74,7 @@ def roofline_page(profile: Profile, limits: Mapping[str, Capabilities], title: s
         title=title,
         width=WIDTH,
         height=HEIGHT,
-        roofs=[_roof(target, colours[target], limits[target], axes) for target in targets],
+        roofs=[_roof(target, colors[target], limits[target], axes) for target in targets],
         points=points,
         rows=[(row, _allowed(row, limits[row.target])) for row in rows],
         intensities=[(axes.x(2.0**power), _power(power)) for power in range(math.ceil(axes.left), math.floor(axes.right) + 1, 2)],
@@ -93,10 +93,10 @@ def _axes(rows: list[Row], limits: list[Capabilities]) -> _Axes:
     return _Axes(left, right, bottom, math.log10(max([*rates, *peaks, 1e9]) * 2))
 
 
-def _point(row: Row, axes: _Axes, colour: str, able: Capabilities) -> Point:
+def _point(row: Row, axes: _Axes, color: str, able: Capabilities) -> Point:
     intensity = max(row.operations / row.bytes, 2.0**axes.left)
     radius = 3 + 14 * math.sqrt(min(row.share, 1.0))
-    return Point(row, axes.x(intensity), axes.y(max(row.flops, 10.0**axes.bottom)), radius, colour, _allowed(row, able))
+    return Point(row, axes.x(intensity), axes.y(max(row.flops, 10.0**axes.bottom)), radius, color, _allowed(row, able))
 
 
 def _allowed(row: Row, able: Capabilities) -> float:
@@ -105,12 +105,12 @@ def _allowed(row: Row, able: Capabilities) -> float:
     return seconds / row.seconds if row.seconds else 0.0
 
 
-def _roof(target: str, colour: str, able: Capabilities, axes: _Axes) -> Roof:
+def _roof(target: str, color: str, able: Capabilities, axes: _Axes) -> Roof:
     ridge = able.peak / able.bandwidth
     start = 2.0**axes.left
     corners = [(start, start * able.bandwidth), (ridge, able.peak), (2.0**axes.right, able.peak)]
     line = " ".join(f"{axes.x(intensity):.1f},{axes.y(rate):.1f}" for intensity, rate in corners)
-    return Roof(target, colour, line, able.peak, able.bandwidth)
+    return Roof(target, color, line, able.peak, able.bandwidth)
 
 
 def _power(power: int) -> str:

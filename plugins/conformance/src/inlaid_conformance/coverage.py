@@ -1,6 +1,6 @@
 """Searches for examples of an operator that a target's rules accept, and selects a few that cover the accepted values.
 
-A vector of choices determines an example of the corpus; neighbours of a vector differ in one choice. The search continues from
+A vector of choices determines an example of the corpus; neighbors of a vector differ in one choice. The search continues from
 accepted vectors with a new value. Until one is found, it continues from vectors rejected for a new reason: rules test one condition
 after another, so a new reason is a step towards acceptance. Nothing is compiled. Composites are searched in the same way, one
 operator at a time.
@@ -203,7 +203,7 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """Return the next vector to try: a neighbour of a vector in the queue, earliest first, or in turn until one is accepted.
+        """Return the next vector to try: a neighbor of a vector in the queue, earliest first, or in turn until one is accepted.
         Every third vector is random: a judged vector with up to three changed choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
@@ -228,7 +228,7 @@ class Explorer(Generic[T]):
         place = self._random.choice(places)
         return _put(vector, place, self._random.randrange(counts[place]))
 
-    def _neighbours(self, vector: Vector) -> Iterator[Vector]:
+    def _neighbors(self, vector: Vector) -> Iterator[Vector]:
         counts = self._counts[vector]
         steps = [(place, other) for place, count in enumerate(counts) if count <= MANY for other in range(count)]
         self._random.shuffle(steps)
@@ -256,7 +256,7 @@ class Explorer(Generic[T]):
             self._counts.clear()
             self._waiting.clear()
         self._counts[vector] = counts
-        (self._waiting.append if self.trials else self._waiting.appendleft)(self._neighbours(vector))
+        (self._waiting.append if self.trials else self._waiting.appendleft)(self._neighbors(vector))
         return True
 
 

@@ -161,7 +161,7 @@ def _launch(device: Any, kernel: DeviceKernel, inputs: Sequence[Any], outputs: S
     kernel.launch(sources, targets, workspace, np.zeros(0, np.int64), queue)
     for array, tensor in zip(outputs, targets, strict=True):
         device.download(tensor, array, queue)
-    device.synchronise(device.event(queue))
+    device.synchronize(device.event(queue))
 
 
 class _NoCompiler(MetaPathFinder):

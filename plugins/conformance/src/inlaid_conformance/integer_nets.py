@@ -58,8 +58,8 @@ class _Layers:
         return _narrow(ops.add(total, _int32(POINT)), -128)
 
     def _raised(self, value: ir.Expr, factor: float) -> ir.Expr:
-        centred = ops.sub(ops.cast(value, dtype="int32"), _int32(POINT))
-        return scaled(ops.shift_left(centred, _int32(20)), [factor], rounding=self._rounding)
+        centerd = ops.sub(ops.cast(value, dtype="int32"), _int32(POINT))
+        return scaled(ops.shift_left(centerd, _int32(20)), [factor], rounding=self._rounding)
 
     def _weights(self, *shape: int) -> ir.Constant:
         return ir.constant(self._rng.integers(-127, 128, shape).astype(np.int8))

@@ -1,4 +1,4 @@
-"""Small models for the suite: float32, narrow floats, quantised, symbolic sizes, control flow, and one for the host fallback."""
+"""Small models for the suite: float32, narrow floats, quantized, symbolic sizes, control flow, and one for the host fallback."""
 
 from __future__ import annotations
 
@@ -133,20 +133,20 @@ def _scale(value: float) -> ir.Constant:
 
 
 def _stored(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
-    """Quantise a value to int8 and dequantise it, as exporters write quantised models. All scales are powers of two, so that
+    """Quantize a value to int8 and dequantize it, as exporters write quantized models. All scales are powers of two, so that
     integer and float arithmetic agree exactly."""
     point = ir.constant(np.int8(zero_point))
     return ops.dequantize(ops.quantize(x, _scale(scale), point, dtype="int8"), _scale(scale), point, dtype="float32")
 
 
 def _kept(weights: ir.Constant, scale: float | Array, axis: int) -> ir.Expr:
-    """Dequantise constant weights, by one scale or one per index of an axis."""
+    """Dequantize constant weights, by one scale or one per index of an axis."""
     scales = np.asarray(scale, np.float32)
     points = ir.constant(np.zeros(scales.shape, np.int8))
     return ops.dequantize(weights, ir.constant(scales), points, dtype="float32", axis=axis)
 
 
-def _quantised_convolution() -> ir.Function:
+def _quantized_convolution() -> ir.Function:
     weights, x = _Weights(), _input(1, 4, 11, 11)
     by_channel = np.where(np.arange(16) % 2, 2.0**-7, 2.0**-8)
     first = ops.conv(_stored(x, 2.0**-6, 3), _kept(weights.stored(16, 4, 3, 3), by_channel, 0), pads=(1,) * 4)
@@ -156,7 +156,7 @@ def _quantised_convolution() -> ir.Function:
     return _function(_stored(ops.relu(ops.add(second, shrunk)), 2.0**-1), x)
 
 
-def _quantised_perceptron() -> ir.Function:
+def _quantized_perceptron() -> ir.Function:
     weights, x = _Weights(), _input(3, 24)
     hidden = _stored(ops.relu(ops.matmul(_stored(x, 2.0**-6), _kept(weights.stored(24, 32), 2.0**-7, 1))), 2.0**-4)
     return _function(_stored(ops.matmul(hidden, _kept(weights.stored(32, 8), 2.0**-6, 1)), 2.0**-1), x)
@@ -195,8 +195,8 @@ NETS = (
     Net("residual", _residual, {"x": (2, 8, 9, 9)}),
     Net("transformer", _transformer, {"x": (1, 6, 16)}),
     Net("recurrent", _recurrent, {"x": (5, 2, 6)}),
-    Net("quantised-convolution", _quantised_convolution, {"x": (1, 4, 11, 11)}),
-    Net("quantised-perceptron", _quantised_perceptron, {"x": (3, 24)}),
+    Net("quantized-convolution", _quantized_convolution, {"x": (1, 4, 11, 11)}),
+    Net("quantized-perceptron", _quantized_perceptron, {"x": (3, 24)}),
     Net("embedding", _embedding, {"x": (2, 5)}, "int64"),
     Net("branches", _branches, {"x": (4, 8)}),
     Net("with-fallback", _with_fallback, {"x": (1, 3, 8, 8)}),

@@ -87,7 +87,7 @@ class Draw:
     """Parameters of an example of a pattern: `number` 0 is the plain example, other numbers are seeds of random examples. `element`
     is the element type of the first data; `dtypes` are the allowed element types. With `constant`, wildcards except the first are
     constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are
-    tried first. If given, `shape` is the shape of the inputs. `target` has the tiles and the requantisation of the target. Factors
+    tried first. If given, `shape` is the shape of the inputs. `target` has the tiles and the requantization of the target. Factors
     in fixed point are chosen to distinguish the property `aim` of requantizations first."""
 
     number: int
@@ -155,7 +155,7 @@ class _Attempt:
     inputs: list[Any] = field(default_factory=list)
     known: dict[int, ir.Expr] = field(default_factory=dict)
     products: dict[int, Array] = field(default_factory=dict)
-    """Scales of products of dequantised values, by id of the expression."""
+    """Scales of products of dequantized values, by id of the expression."""
     recipes: dict[str, Recipe] = field(default_factory=dict)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """Choices of the last example, each with its number of options."""
@@ -248,9 +248,9 @@ class _Attempt:
         raise Stuck(reason)
 
     def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example | None) -> dict[int, ir.Expr]:
-        """Return the arguments that are computed or already known, by number, with the types of `draft` if possible. A dequantised
+        """Return the arguments that are computed or already known, by number, with the types of `draft` if possible. A dequantized
         bias comes last, since its scale is the scale of the product to which it is added."""
-        order = sorted(range(len(args)), key=lambda number: _dequantises(args[number]))
+        order = sorted(range(len(args)), key=lambda number: _dequantizes(args[number]))
         found: dict[int, ir.Expr] = {}
         for number in order:
             core, _, layers = _opened(args[number])
@@ -258,7 +258,7 @@ class _Attempt:
                 hint = _type_of(draft, number) if draft is not None and number < len(draft.inputs) else None
                 steps = [self.products[id(other)] for other in found.values() if id(other) in self.products]
                 found[number] = self.build(args[number], hint)
-                if operator.name in ("add", "sub") and steps and _dequantises(args[number]):
+                if operator.name in ("add", "sub") and steps and _dequantizes(args[number]):
                     found[number] = _rescaled(found[number], steps[0])
         return dict(sorted(found.items()))
 
@@ -302,7 +302,7 @@ class _Attempt:
 
     def _choices(self, draw: Callable[[int], int], given: Mapping[int, tuple[int, ...]]) -> Choices:
         rank = IMAGES if self.draw.number % 2 else None
-        tiles, deep = self.draw.target.tiles, deepest(self.draw.target.quantisation.accumulator_bits)
+        tiles, deep = self.draw.target.tiles, deepest(self.draw.target.requantization.accumulator_bits)
         return Choices(draw, self.draw.mix, SIZES, rank, given, self.draw.edges, binary=True, tiles=tiles, deep=deep)
 
     def _arguments(self, draft: Example, args: tuple[Pattern, ...] | None, inner: Mapping[int, ir.Expr]) -> list[ir.Expr]:
@@ -321,7 +321,7 @@ class _Attempt:
 
     def _accumulated(self, call: ir.Call) -> ir.Call:
         """Return a sum whose weights or bias fit the target's accumulator; other calls are unchanged."""
-        bits, constants = self.draw.target.quantisation.accumulator_bits, dict[int, ir.Expr]()
+        bits, constants = self.draw.target.requantization.accumulator_bits, dict[int, ir.Expr]()
         if is_narrow(call, bits):
             constants[1] = fitted_weights(call, bits)
         elif call.callee in (ops.add, ops.sub) and any(id(arg) in self.sums for arg in call.args):
@@ -339,13 +339,13 @@ class _Attempt:
         """Replace a rounding that the target does not declare, since its rules would reject most examples with several factors."""
         if operator is not ops.multiply_fixed or "rounding" in wanted.attrs:
             return {}
-        declared = [each for each in ROUNDINGS if each in self.draw.target.quantisation.roundings]
+        declared = [each for each in ROUNDINGS if each in self.draw.target.requantization.roundings]
         if not declared or attrs.get("rounding", UP) in declared:
             return {}
         return {"rounding": declared[self.draw.number % len(declared)]}
 
     def _scaled(self, exprs: list[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
-        """Make the arguments of a requantisation. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
+        """Make the arguments of a requantization. The factors scale sums to 8 bits, since saturation would hide rounding, and scale
         some sums to a value halfway between two integers."""
         total, factor, *rest = exprs
         *_, last = exprs
@@ -362,8 +362,8 @@ class _Attempt:
         if factor.data.dtype == np.float32:
             places = 7 - math.frexp(most * float(factor.data.max()))[1]
             return [total, ir.constant(np.ldexp(factor.data, places).astype(np.float32)), *rest]
-        quantisation = self.draw.target.quantisation
-        least, greatest = quantisation.shifts or SHIFTS
+        requantization = self.draw.target.requantization
+        least, greatest = requantization.shifts or SHIFTS
         if self.draw.mix == "small" and self.draw.aim == "roundings" and least <= 0 <= greatest:
             # Half of each sum: odd sums are ties, which larger sums times a factor of many bits are not.
             return [total, ir.constant(np.full_like(factor.data, 1 << 30)), ir.constant(np.zeros_like(last.data))]
@@ -372,7 +372,7 @@ class _Attempt:
         spread = [-1 if at == axis and factor.data.ndim else 1 for at in range(sums.ndim)]
         seeds = [self.random.randrange(1 << 16) for _ in range(FACTORS)]
         others = [np.random.default_rng(seed).integers(1 << 30, 1 << 31, factor.data.shape) for seed in seeds]
-        unused = (1 << (FRACTION - quantisation.multiplier_bits)) - 1
+        unused = (1 << (FRACTION - requantization.multiplier_bits)) - 1
         near = [np.full(factor.data.shape, option) for option in near_ties(sums, int(shifts.max()))]
         options = [factor.data.astype(np.int64), np.full(factor.data.shape, 1 << 30), *others, *near]
         options = [option & ~unused for option in options]
@@ -421,7 +421,7 @@ class _Attempt:
         return not isinstance(type_, TensorType) or type_.dtype.name in (*self.draw.dtypes, "bool")
 
     def _note(self, call: ir.Call) -> None:
-        """Record the scale of a product of dequantised values."""
+        """Record the scale of a product of dequantized values."""
         scales = [arg.args[1] for arg in call.args if isinstance(arg, ir.Call) and arg.callee is ops.dequantize]
         if call.callee in (ops.conv, ops.matmul, ops.mul) and len(scales) == 2:
             first, second = (scale.data for scale in scales if isinstance(scale, ir.Constant))
@@ -473,13 +473,13 @@ def _operator(item: str | Operator) -> Operator:
     return found
 
 
-def _dequantises(part: Pattern) -> bool:
+def _dequantizes(part: Pattern) -> bool:
     core, _, _ = _opened(part)
     return isinstance(core, (OpPattern, CallPattern)) and core.operators[0] in ("dequantize", ops.dequantize)
 
 
 def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
-    """Replace the scale of a dequantisation by `step`, a scalar or one scale per original scale."""
+    """Replace the scale of a dequantization by `step`, a scalar or one scale per original scale."""
     assert isinstance(expr, ir.Call)
     scale = expr.args[1]
     if not isinstance(scale, ir.Constant) or step.size not in (1, scale.data.size):
@@ -499,7 +499,7 @@ def facts(function: ir.Function, name: str, target: Capabilities = ANY_TARGET) -
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
     inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), _static(type_)) for type_ in types)
     attrs = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
-    deep = deepest(target.quantisation.accumulator_bits)
+    deep = deepest(target.requantization.accumulator_bits)
     return facts_of(entry, Example(entry.operator, inputs, attrs, tiles=target.tiles, deep=deep))
 
 

@@ -179,7 +179,7 @@ def badge_text(report: Report) -> str:
 def as_svg(report: Report) -> str:
     """Render the badge."""
     label, text = "Inlaid conformance", badge_text(report)
-    colour = "#c0392b" if report.failures else "#2e7d32" if report.complete else "#8a6d00"
+    color = "#c0392b" if report.failures else "#2e7d32" if report.complete else "#8a6d00"
     left, right = (round(len(part) * 6.6) + 14 for part in (label, text))
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{label}: {text}">
@@ -187,7 +187,7 @@ def as_svg(report: Report) -> str:
   <clipPath id="r"><rect width="{left + right}" height="20" rx="3"/></clipPath>
   <g clip-path="url(#r)">
     <rect width="{left}" height="20" fill="#444"/>
-    <rect x="{left}" width="{right}" height="20" fill="{colour}"/>
+    <rect x="{left}" width="{right}" height="20" fill="{color}"/>
   </g>
   <g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
     <text x="{left / 2:g}" y="14">{label}</text>

@@ -46,7 +46,7 @@ MOST = 14
 """Greatest number of sampled regions."""
 RUNS = 6
 """Number of operators and composites that are run, besides those of further element types."""
-RUN_NETS = ("convolution", "quantised-convolution")
+RUN_NETS = ("convolution", "quantized-convolution")
 """Models that are run besides operators and composites."""
 IMAGES = 2
 """Images of a sample of several tiles."""
@@ -121,7 +121,7 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
 def varied(tested: TargetUnderTest) -> Iterator[Sample]:
     """Yield an example of each variant of the composites, as far as one is found soon, and each in every other rounding that is
     accepted: these may be units of hardware, or branches of its driver."""
-    roundings = tested.capabilities.quantisation.roundings
+    roundings = tested.capabilities.requantization.roundings
     for example in tested.once(composites.examples_of_variants):
         sample = _sample_of_composite(tested, *example)
         yield sample

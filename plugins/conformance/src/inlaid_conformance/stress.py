@@ -186,13 +186,13 @@ def _fixed_factors(call: ir.Call, made: Made, target: Capabilities) -> Iterator[
     """Enumerate factors in fixed point with extreme and other shifts: one per channel, or one in all; in each rounding that the
     target declares."""
     _, multiplier, shift = call.args
-    quantisation = target.quantisation
-    least, greatest = quantisation.shifts or (-FRACTION, FRACTION - 1)
+    requantization = target.requantization
+    least, greatest = requantization.shifts or (-FRACTION, FRACTION - 1)
     shifts = [least, greatest, *(place for place in _SHIFTS if least < place < greatest)]
-    unused = (1 << (FRACTION - quantisation.multiplier_bits)) - 1
+    unused = (1 << (FRACTION - requantization.multiplier_bits)) - 1
     multipliers = [number & ~unused for number in _MULTIPLIERS]
     count = _shape(call)[CHANNEL]
-    for rounding in (each for each in ROUNDINGS if each in (quantisation.roundings or (call.attrs.rounding,))):
+    for rounding in (each for each in ROUNDINGS if each in (requantization.roundings or (call.attrs.rounding,))):
         attrs = {"axis": CHANNEL, "rounding": rounding}
         yield {id(call): attrs, id(multiplier): _spread(multipliers, (count,)), id(shift): _spread(shifts, (count,))}
         for number, place in zip(multipliers[:SINGLES], shifts, strict=False):
@@ -207,7 +207,7 @@ def _biases(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes
         return
     terms = magnitudes(total)
     assert terms is not None, "examples have static shapes"
-    bits = target.quantisation.accumulator_bits
+    bits = target.requantization.accumulator_bits
     beside = [arg for other in _calls(made.function, "add") if other is not call for arg in other.args]
     others = sum(int(np.abs(arg.data.astype(np.int64)).max(initial=0)) for arg in beside if isinstance(arg, ir.Constant))
     room = min((1 << (bits - 1)) - 1, LARGEST_ADDED) - int(terms.max(initial=0)) - others
@@ -221,7 +221,7 @@ def _biases(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes
 
 def _scaled(function: ir.Function, most: int, target: Capabilities) -> Changes:
     """Return factors that scale sums of a magnitude to the greatest result."""
-    multiplier, shift = fixed_point(RESULT / most, target.quantisation.multiplier_bits)
+    multiplier, shift = fixed_point(RESULT / most, target.requantization.multiplier_bits)
     values = {
         "multiply_fixed": (multiplier, shift),
         "requantize": (np.float32(RESULT / most),),

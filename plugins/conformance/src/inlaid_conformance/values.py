@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 Mix = Literal["plain", "special", "edge", "full", "small"]
 """plain: finite values of small magnitude. special: also signed zeros, infinities and NaN. edge: the extremes of the type,
 denormals, and integers over the whole range, so that arithmetic wraps around. Of integers in products, full: mostly one extreme, so
-that sums fill the accumulator; small: 1 and -1, so that a requantisation shifts to the left. Other values are plain in these."""
+that sums fill the accumulator; small: 1 and -1, so that a requantization shifts to the left. Other values are plain in these."""
 
 MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
 """Mixes with which every example is run."""

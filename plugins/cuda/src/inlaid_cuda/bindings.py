@@ -173,7 +173,7 @@ class SystemContext:
         if self._pool is None:
             return int(self._do("cuMemAlloc", size)[0])
         (address,) = self._do("cuMemAllocFromPoolAsync", size, self._pool, self._memory)
-        self.synchronise(self._memory)
+        self.synchronize(self._memory)
         return int(address)
 
     def free(self, address: int) -> None:
@@ -184,7 +184,7 @@ class SystemContext:
 
     def trim(self) -> None:
         if self._pool is not None:
-            self.synchronise(self._memory)
+            self.synchronize(self._memory)
             self._do("cuMemPoolTrimTo", self._pool, 0)
 
     def allocate_host(self, size: int) -> int:
@@ -205,7 +205,7 @@ class SystemContext:
     def destroy_stream(self, stream: int) -> None:
         self._do("cuStreamDestroy", self._streams.pop(stream))
 
-    def synchronise(self, stream: int) -> None:
+    def synchronize(self, stream: int) -> None:
         self._do("cuStreamSynchronize", self._streams.get(stream) or self._cuda.CUstream(stream))
 
     def event(self, timed: bool = False) -> int:
@@ -221,7 +221,7 @@ class SystemContext:
     def await_event(self, stream: int, event: int) -> None:
         self._do("cuStreamWaitEvent", self._streams[stream], event, 0)
 
-    def synchronise_event(self, event: int) -> None:
+    def synchronize_event(self, event: int) -> None:
         self._do("cuEventSynchronize", event)
 
     def elapsed(self, start: int, end: int) -> float:

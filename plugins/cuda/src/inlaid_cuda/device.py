@@ -175,10 +175,10 @@ class CudaDevice(DriverDevice, CapturingDevice):
                 self.context.await_event(queue.stream, event.handle)
                 queue.put()
 
-    def synchronise(self, event: Event) -> None:
+    def synchronize(self, event: Event) -> None:
         """Block until an event completes. Raises `KernelFault`, `OutOfMemory` or `DeviceLost` if an earlier command failed."""
         with self.driver_call("running commands"):
-            self.context.synchronise_event(event.handle)
+            self.context.synchronize_event(event.handle)
             event.queue.finished(event.sequence)
 
     # --- recordings -------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             context.upload(destination, address(source if staged is None else staged), source.nbytes, queue.stream)
             queue.put()
             if staged is None:
-                context.synchronise(queue.stream)
+                context.synchronize(queue.stream)
                 if idle:  # else an event that follows completes the earlier commands, and raises their faults
                     queue.finished(queue.sequence)
 
@@ -307,7 +307,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             )
         if stream is not None:
             with self.driver_call("waiting for a tensor"):
-                self.context.synchronise(stream)
+                self.context.synchronize(stream)
         size = int(np.prod(shape)) * dtype.itemsize
         return DeviceTensor(Memory(address, size) if size else None, 0, shape, dtype), owner
 

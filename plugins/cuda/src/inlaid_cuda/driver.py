@@ -169,7 +169,7 @@ class Context(Protocol):
     def destroy_stream(self, stream: int) -> None:
         """Destroy a stream; its pending commands still complete."""
 
-    def synchronise(self, stream: int) -> None:
+    def synchronize(self, stream: int) -> None:
         """Block until all commands on a stream have completed. The stream may belong to another library."""
 
     def event(self, timed: bool = False) -> int:
@@ -184,7 +184,7 @@ class Context(Protocol):
     def await_event(self, stream: int, event: int) -> None:
         """Make later commands of a stream wait for the last record of an event."""
 
-    def synchronise_event(self, event: int) -> None:
+    def synchronize_event(self, event: int) -> None:
         """Block until the last record of an event has completed."""
 
     def elapsed(self, start: int, end: int) -> float:

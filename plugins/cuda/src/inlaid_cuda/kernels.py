@@ -175,7 +175,7 @@ class RegionKernel(LaunchedRegion[Bound]):
             self.cuda.context.download(address(target), memory.address + offset, target.nbytes, queue.stream)
             queue.put()
             if now:
-                self.cuda.context.synchronise(queue.stream)
+                self.cuda.context.synchronize(queue.stream)
 
         return read
 

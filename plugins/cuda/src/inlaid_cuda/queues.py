@@ -98,7 +98,7 @@ class Queue(LaunchQueue):
         if self.idle:
             self._stage_end = 0
         elif self._stage_end + array.nbytes > _STAGE_BYTES:
-            self._context.synchronise(self.stream)
+            self._context.synchronize(self.stream)
             self._stage_end = 0
         copy: np.ndarray[Any, Any] = (
             self._stage[self._stage_end : self._stage_end + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -123,7 +123,7 @@ class Queue(LaunchQueue):
         """Wait for all commands, even if some failed, and release the stream and the sessions."""
         with contextlib.suppress(DriverError):
             if not self.idle:
-                self._context.synchronise(self.stream)
+                self._context.synchronize(self.stream)
             if self._stage is not None:
                 self._spare_stages.append(self._stage)
                 self._stage = None

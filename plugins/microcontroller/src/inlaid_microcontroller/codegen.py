@@ -15,7 +15,7 @@ from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionLoop, RegionProgram
-from inlaid.tensor.transform.generalise import generalise
+from inlaid.tensor.transform.generalize import generalize
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlaid_microcontroller.loops import looped
@@ -71,7 +71,7 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
         unit = narrow_constants(unit, known)
         assert isinstance(unit.workspace, int)
         programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
-        for general in generalise(programs, MOST_NUMBERS):
+        for general in generalize(programs, MOST_NUMBERS):
             context.report("print", len(taken), len(programs))
             taken |= {member: (len(kernels), values) for member, values in general.members.items()}
             calls = [call for call in unit.calls if call.kernel in general.members]

@@ -1,4 +1,4 @@
-"""Narrowing of int32 constants to int8, mainly the per-channel shifts of requantisation."""
+"""Narrowing of int32 constants to int8, mainly the per-channel shifts of requantization."""
 
 from __future__ import annotations
 

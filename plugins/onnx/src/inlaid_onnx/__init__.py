@@ -31,7 +31,7 @@ def load(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     dims: Mapping[str, int | tuple[int, int | None]] | None = None,
     *,
-    specialise: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    specialize: Mapping[str, np.ndarray[Any, Any]] | None = None,
     opened: Callable[[str], None] = lambda location: None,
     inputs: Sequence[str] = (),
 ) -> Module:
@@ -40,7 +40,7 @@ def load(
     dims
         Sizes (`name: size`) or inclusive bounds (`name: (minimum, maximum)`) of symbolic dimensions. A dimension without a name in
         the model is called `<input>_<axis>`.
-    specialise
+    specialize
         Values of inputs, which become constants instead of parameters.
     inputs
         Names of initializers that are also inputs of the graph, and become parameters instead of constants.
@@ -63,7 +63,7 @@ def load(
         given, weights = proto.parse_model(_content(source), file)
     try:
         external = ExternalData(folder, file, opened)
-        return Importer(given, external, CONVERTERS, dims or {}, specialise or {}, weights, frozenset(inputs)).module()
+        return Importer(given, external, CONVERTERS, dims or {}, specialize or {}, weights, frozenset(inputs)).module()
     except ModelImportError:
         raise
     except Exception as error:  # such as names that are not text: a damaged message can have anything anywhere

@@ -50,10 +50,10 @@ class InlaidRep(BackendRep):
     def __init__(self, model: onnx.ModelProto, device: str) -> None:
         self._model = model
         self._device = device
-        initialised = {item.name for item in model.graph.initializer} | {
+        initialized = {item.name for item in model.graph.initializer} | {
             item.values.name for item in model.graph.sparse_initializer
         }
-        self._inputs = [item for item in model.graph.input if item.name not in initialised]
+        self._inputs = [item for item in model.graph.input if item.name not in initialized]
         self._bound: set[str] = set()
         self._fixed: set[str] = set()
         self._programs: dict[tuple[Any, ...], Executable] = {}
@@ -109,7 +109,7 @@ class InlaidRep(BackendRep):
 
     @reports_faults
     def _compile(self, model: onnx.ModelProto, dims: Mapping[str, int], bound: Mapping[str, Any]) -> Executable:
-        return inlaid.compile(load(model, dims, specialise=bound), [self._device])
+        return inlaid.compile(load(model, dims, specialize=bound), [self._device])
 
     def _widen(self, need: NeedsStatic) -> bool:
         """Bind the inputs and dimensions whose values a converter needs. Returns False if all are bound already."""

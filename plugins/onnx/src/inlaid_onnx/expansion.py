@@ -15,7 +15,7 @@ Key = tuple[str, str, str]
 
 
 def standard_domain(name: str) -> str:
-    """Normalise a domain name. The domain of the standard operators has two names, "" and "ai.onnx"."""
+    """Normalize a domain name. The domain of the standard operators has two names, "" and "ai.onnx"."""
     return "" if name == "ai.onnx" else name
 
 

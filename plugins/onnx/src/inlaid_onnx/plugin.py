@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PLUGIN_API_VERSION = 3
 
 
-def _recognises(model: object) -> bool:
+def _recognizes(model: object) -> bool:
     """Test whether a model is an `onnx.ModelProto`, or bytes that start with the field ir_version, which all writers emit first."""
     if isinstance(model, bytes):
         return model[:1] == b"\x08" and b"\x00" < model[1:2] < b"\x80"
@@ -31,4 +31,4 @@ def _load(source: ModelSource) -> Module:
 @hookimpl
 def inlaid_frontends() -> Sequence[Frontend]:
     """Return the frontend of ONNX."""
-    return [Frontend("onnx", "ONNX", _load, (".onnx",), _recognises, ("onnx",), "onnx")]
+    return [Frontend("onnx", "ONNX", _load, (".onnx",), _recognizes, ("onnx",), "onnx")]

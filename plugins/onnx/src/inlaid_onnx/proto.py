@@ -49,7 +49,7 @@ def code_of(of: DType) -> int:
 
 
 def parse_model(data: bytes | mmap.mmap, file: str) -> tuple[onnx.ModelProto, Mapping[int, memoryview]]:
-    """Parse a serialised model. Also returns the raw data that the model lacks, by number of initializer. Raises `ModelImportError`
+    """Parse a serialized model. Also returns the raw data that the model lacks, by number of initializer. Raises `ModelImportError`
     for bytes that are not an ONNX model."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]

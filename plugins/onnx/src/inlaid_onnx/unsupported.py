@@ -18,7 +18,7 @@ _OWN = "define it as a function of the model (onnx.FunctionProto), or export the
 _REMEDIES = {
     "": "export the model for another opset, or replace the operator with standard operators",
     "com.microsoft": "these are contrib operators of ONNX Runtime: use the model from before ONNX Runtime or its transformers "
-    "tools optimised it, export it without contrib operators, and quantise it in the format QDQ",
+    "tools optimized it, export it without contrib operators, and quantize it in the format QDQ",
     "ai.onnx.contrib": "these are operators of onnxruntime-extensions: export the model without its pre- and postprocessing",
     "org.pytorch.aten": "these are operators of PyTorch: export the model without the ATen fallback",
 }

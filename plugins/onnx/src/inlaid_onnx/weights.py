@@ -1,4 +1,4 @@
-"""Takes large initializers out of a serialised ONNX model before it is parsed, since protobuf's message would copy them twice.
+"""Takes large initializers out of a serialized ONNX model before it is parsed, since protobuf's message would copy them twice.
 
 A message is a sequence of fields: a key (number << 3 | wire type), for wire type 2 a length, and the value. Keys and lengths are
 variable-length integers of 7 bits per byte, least significant first.

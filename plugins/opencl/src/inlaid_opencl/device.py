@@ -120,7 +120,7 @@ class OpenCLDevice(DriverDevice):
                 cl.enqueue_barrier(queue.commands, wait_for=[event.marker])
                 queue.put()
 
-    def synchronise(self, event: Event) -> None:
+    def synchronize(self, event: Event) -> None:
         """Block until an event completes. Raises `KernelFault`, `OutOfMemory` or `DeviceLost` if an earlier command failed."""
         with self.driver_call("running commands"):
             event.marker.wait()

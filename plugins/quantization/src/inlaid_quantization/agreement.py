@@ -1,4 +1,4 @@
-"""Agreement of the outputs of a quantised model and of its float model."""
+"""Agreement of the outputs of a quantized model and of its float model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Agreement:
 
     `rows` counts vectors along the last axis, if that axis has at least two elements. `equal` counts the rows whose greatest
     element has the same index in both models; for a classifier, these are unchanged predictions. `dot` is the sum of products,
-    `real` and `found` are the sums of squares of the float and the quantised model, over finite elements.
+    `real` and `found` are the sums of squares of the float and the quantized model, over finite elements.
     """
 
     dot: float = 0.0
@@ -27,7 +27,7 @@ class Agreement:
     equal: int = 0
 
     def with_values(self, real: Array, found: Array) -> Agreement:
-        """Return the agreement with one more sample: the outputs of the float and of the quantised model."""
+        """Return the agreement with one more sample: the outputs of the float and of the quantized model."""
         rows = equal = 0
         if real.ndim > 0 and real.shape[-1] > 1:
             best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, found))

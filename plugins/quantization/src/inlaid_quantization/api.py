@@ -27,7 +27,7 @@ def quantize(
     for_targets: Sequence[str] | None = None,
     evaluation_data: str | Path | Iterable[Mapping[str, Any]] | None = None,
 ) -> QuantizedModule:
-    """Quantise a float model to int8. Returns a module for `compile` that also has a `report` on the accuracy of each layer.
+    """Quantize a float model to int8. Returns a module for `compile` that also has a `report` on the accuracy of each layer.
 
     calibration_data
         Samples of the inputs: dictionaries by input name, or the path of an .npz file with one array per input, samples along
@@ -37,7 +37,7 @@ def quantize(
     targets
         Targets that run the float model and the int8 model for calibration and evaluation.
     for_targets
-        The first of these targets that declares a requantisation determines the model's; default: `targets`.
+        The first of these targets that declares a requantization determines the model's; default: `targets`.
     evaluation_data
         Samples on which accuracy is measured; default: the calibration data.
 

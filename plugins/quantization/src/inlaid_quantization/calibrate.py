@@ -18,7 +18,7 @@ from inlaid_quantization.settings import Quantization
 from inlaid_runtime.errors import InputError, Remedy
 
 MASK_MARGIN = 12.0
-"""Margin below the range of masked values: after quantisation, their exponential is 0 relative to the least unmasked value."""
+"""Margin below the range of masked values: after quantization, their exponential is 0 relative to the least unmasked value."""
 Sample = Mapping[str, Any]
 Run = Callable[[Sample], Sequence[Array]]
 """Runs a module on one sample and returns its outputs in order."""

@@ -1,4 +1,4 @@
-"""Quantisation driver. Compiles the models that calibration and evaluation run."""
+"""Requantization driver. Compiles the models that calibration and evaluation run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Module
-from inlaid.plugins import Quantisation
+from inlaid.plugins import Requantization
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid_quantization.calibrate import Run, Sample
 from inlaid_quantization.quantize import QuantizedModule, quantize_module
@@ -23,11 +23,11 @@ def quantize(
     registry: PluginRegistry | None = None,
     keep: bool = True,
 ) -> QuantizedModule:
-    """Quantise a module to int8, calibrated and evaluated on `targets`. The first target of `made_for` that declares a
-    requantisation determines the module's requantisation. Raises as `quantize_module` and `compile_module`."""
+    """Quantize a module to int8, calibrated and evaluated on `targets`. The first target of `made_for` that declares a
+    requantization determines the module's requantization. Raises as `quantize_module` and `compile_module`."""
     registry = registry or default_registry()
-    declared = (registry.capabilities(registry.target(text)).quantisation for text in made_for)
-    settings = fitted(settings, next((having for having in declared if having.roundings), Quantisation()))
+    declared = (registry.capabilities(registry.target(text)).requantization for text in made_for)
+    settings = fitted(settings, next((having for having in declared if having.roundings), Requantization()))
 
     def compiled(each: Module) -> Run:
         executable = compile_module(each, targets, registry, keep=keep)

@@ -1,7 +1,7 @@
 """Integer implementations of operators, one form for each kind.
 
 A form is created from a call of a float operator, and computes the call from stored tensors. Most forms return a `Total`, an int32
-accumulator that is then requantised, clamped and stored. Factors and roundings follow TensorFlow Lite's kernels where these exist,
+accumulator that is then requantized, clamped and stored. Factors and roundings follow TensorFlow Lite's kernels where these exist,
 so that kernels tuned for TensorFlow Lite also match these models.
 """
 
@@ -62,7 +62,7 @@ class Weights:
 
 
 def stored_weights(weights: Array, axis: int, offset: Array, x: Scale, settings: Quantization) -> Weights:
-    """Quantise weights to [-127, 127], and the bias to int32, per index along `axis`, the output channels.
+    """Quantize weights to [-127, 127], and the bias to int32, per index along `axis`, the output channels.
 
     If a stored bias would exceed `BIAS_LIMIT`, the scale of the weights is increased.
     """
@@ -112,7 +112,7 @@ class Product(Form):
         span, attrs, operator = self.product.span, self.product.attrs, self.product.callee
         bias, data = made.bias, x.value
         if operator is ops.conv_transpose:
-            data = x.centred  # the gaps between elements are 0, not the zero point
+            data = x.centerd  # the gaps between elements are 0, not the zero point
         else:
             bias = bias - x.scale.zero_point * _sums(made.stored, axis)
             if operator is ops.conv:
@@ -132,7 +132,7 @@ class Product(Form):
 
 @dataclass(frozen=True)
 class Affine(Form):
-    """x * `factor` + `offset`, each per index along `axis`: an unfused batch normalisation."""
+    """x * `factor` + `offset`, each per index along `axis`: an unfused batch normalization."""
 
     x: TensorType
     factor: Array
@@ -147,8 +147,8 @@ class Affine(Form):
         (x,) = operands
         made = stored_weights(self.factor[:, np.newaxis], 0, self.offset, x.scale, settings)
         weights = made.stored[:, 0].astype(np.int32)
-        total = Total(x.centred, x.scale.scale * made.scales, self.axis, _bound(made, 0))
-        value: Expr = ops.mul(x.centred, constant(total.by_axis(weights)))
+        total = Total(x.centerd, x.scale.scale * made.scales, self.axis, _bound(made, 0))
+        value: Expr = ops.mul(x.centerd, constant(total.by_axis(weights)))
         if made.bias.any():
             value = ops.add(value, constant(total.by_axis(made.bias.astype(np.int32))))
         return dataclasses.replace(total, value=value)
@@ -176,7 +176,7 @@ class Both(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
-        value = call(ops.matmul, (a.centred, b.centred), dataclasses.replace(self.product.attrs, out_dtype="int32"))
+        value = call(ops.matmul, (a.centerd, b.centerd), dataclasses.replace(self.product.attrs, out_dtype="int32"))
         depth = tensor_of(self.product.args[0]).shape[-1]
         bound = depth * BYTE * BYTE if isinstance(depth, int) else INT32
         return Total(value, np.array([a.scale.scale * b.scale.scale]), 0, bound, "up")
@@ -202,7 +202,7 @@ class Times(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
-        return Total(ops.mul(a.centred, b.centred), np.array([a.scale.scale * b.scale.scale]), 0, BYTE * BYTE)
+        return Total(ops.mul(a.centerd, b.centerd), np.array([a.scale.scale * b.scale.scale]), 0, BYTE * BYTE)
 
     def real(self, operands: Sequence[Stored]) -> Expr | None:
         a, b = operands
@@ -232,7 +232,7 @@ class Mean(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         (x,) = operands
-        value = ops.reduce_sum(x.centred, axes=self.axes, keepdims=self.keepdims)
+        value = ops.reduce_sum(x.centerd, axes=self.axes, keepdims=self.keepdims)
         return Total(value, np.array([x.scale.scale * self.factor]), 0, self.count * BYTE)
 
 
@@ -250,7 +250,7 @@ class Average(Form):
         attrs = self.attrs
         taps = int(np.prod(attrs.kernel))
         shape = tensor_of(x.value).shape
-        if settings.requantisation.roundings and shape[2:] == tuple(attrs.kernel) and not any(attrs.pads):
+        if settings.requantization.roundings and shape[2:] == tuple(attrs.kernel) and not any(attrs.pads):
             # Accelerators support sums over whole images, and few window sizes.
             return Mean(tuple(range(2, len(shape))), True, 1 / int(self.counts.max()), taps).total(operands, settings)
         ones = np.ones((self.channels, 1, *attrs.kernel), np.int8)

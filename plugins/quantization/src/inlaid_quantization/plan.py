@@ -41,7 +41,7 @@ class Step:
 
     @property
     def anchors(self) -> bool:
-        """True for products, which are quantised even without integer operands."""
+        """True for products, which are quantized even without integer operands."""
         form = self.form.form if isinstance(self.form, Scaled) else self.form
         return isinstance(form, (Product, Both))
 
@@ -77,7 +77,7 @@ class Plan:
 
 
 def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> Plan:
-    """Plan the quantisation of a function in canonical form."""
+    """Plan the quantization of a function in canonical form."""
     outputs = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
     planner = _Planner(main, order, outputs, settings)
     planner.find()
@@ -251,7 +251,7 @@ class _Planner:
             if step is not None:
                 if id(expr) in stored or id(expr) in real:
                     # A product without integer consumers is not rounded to 8 bits, unless the hardware always rounds.
-                    sums = step.anchors and id(expr) not in stored and not self.settings.requantisation.roundings
+                    sums = step.anchors and id(expr) not in stored and not self.settings.requantization.roundings
                     (direct if sums else stored).add(id(expr))
                     stored.update(map(id, step.operands))
                     if isinstance(step.form, Move):

@@ -1,4 +1,4 @@
-"""Quantises a module: plan, calibrate, choose scales, build, measure accuracy."""
+"""Quantizes a module: plan, calibrate, choose scales, build, measure accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from inlaid.graph.ir import Call, Expr, Function, Module, Tuple, Var, function, post_order, tuple_
 from inlaid.graph.operator import Operator
 from inlaid.ops.elementwise import add, mul, sub
-from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.passes.decompose import decompose
 from inlaid.passes.manager import FunctionPass, PassManager
 from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
@@ -21,14 +21,14 @@ from inlaid_quantization.calibrate import Compile, Run, Sample, Scales, gather, 
 from inlaid_quantization.histogram import unmasked
 from inlaid_quantization.match import is_real
 from inlaid_quantization.plan import Plan, make_plan
-from inlaid_quantization.realise import realise
+from inlaid_quantization.realize import realize
 from inlaid_quantization.report import BorderReport, Difference, FloatReport, LayerReport, QuantizationReport
 from inlaid_quantization.settings import Quantization
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.types import TensorType
 
 _WHOLE = ("attention",)
-"""Composite operators that are decomposed and then quantised."""
+"""Composite operators that are decomposed and then quantized."""
 
 
 READ_AS_FLOAT = "its operands or consumers are float"
@@ -36,7 +36,7 @@ READ_AS_FLOAT = "its operands or consumers are float"
 
 @dataclass(frozen=True, repr=False)
 class QuantizedModule(Module):
-    """A quantised module with its report."""
+    """A quantized module with its report."""
 
     report: QuantizationReport
 
@@ -44,10 +44,10 @@ class QuantizedModule(Module):
 def quantize_module(
     module: Module, samples: Sequence[Sample], measured: Sequence[Sample], settings: Quantization, compile_: Compile
 ) -> QuantizedModule:
-    """Quantise the products of a module, and the operators between them, to int8.
+    """Quantize the products of a module, and the operators between them, to int8.
 
     Ranges come from `samples`, accuracy is measured on `measured`; `compile_` compiles functions. Raises `InputError` for a model
-    without anything to quantise, for samples that do not fit the model, and for unknown names.
+    without anything to quantize, for samples that do not fit the model, and for unknown names.
     """
     named = _names(module)
     module = PassManager((*CONSTRAINTS, *CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
@@ -63,8 +63,8 @@ def quantize_module(
     plan = make_plan(main, tuple(post_order(main.body)), settings)
     if not any(step.anchors for step in plan.steps.values()):
         raise InputError(
-            "expected a float32 convolution or matrix product to quantise, got none",
-            remedy="check that the model is not quantised already, or of another precision"
+            "expected a float32 convolution or matrix product to quantize, got none",
+            remedy="check that the model is not quantized already, or of another precision"
             + (", or keep_float names all" * bool(settings.keep_float)),
         )
     watched = [*observed(plan), *plan.direct]
@@ -72,7 +72,7 @@ def quantize_module(
     run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
     scales = Scales(plan)
     scales.choose(gather(plan, samples, run), settings)
-    made = realise(plan, scales, settings)
+    made = realize(plan, scales, settings)
     probe = compile_(module.with_function("main", made.probe))
     differences, agreements = _differences(plan, scales, watched, results, run, probe, measured)
     found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
@@ -114,10 +114,10 @@ def _differences(
     watched: Sequence[Expr],
     results: Sequence[Expr],
     run: Run,
-    quantised: Run,
+    quantized: Run,
     samples: Sequence[Sample],
 ) -> tuple[list[Difference], list[Agreement]]:
-    """Compare a float function and its quantised version over samples. Returns the difference of each value in `watched`, then of
+    """Compare a float function and its quantized version over samples. Returns the difference of each value in `watched`, then of
     each result; and the agreement of each result."""
     of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
     found, agreed = [Difference() for _ in of], [Agreement() for _ in results]
@@ -127,7 +127,7 @@ def _differences(
             param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
             for param in plan.main.params
         }
-        for place, (scale, real, value) in enumerate(zip(of, run(sample), quantised(given), strict=True)):
+        for place, (scale, real, value) in enumerate(zip(of, run(sample), quantized(given), strict=True)):
             value = value if scale is None else scale.real_array(value)
             kept = unmasked(real) if masked[place] else ...
             found[place] = found[place].with_values(real[kept], value[kept])
@@ -194,12 +194,12 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
 
 
 def _joins(expr: Call) -> bool:
-    """Test whether a call adds, subtracts or multiplies two dequantised tensors, as `Quantization.arithmetic` "float" does."""
+    """Test whether a call adds, subtracts or multiplies two dequantized tensors, as `Quantization.arithmetic` "float" does."""
     return expr.callee in (add, sub, mul) and all(isinstance(arg, Call) and arg.callee is dequantize for arg in expr.args)
 
 
 def _is_float(expr: Call) -> bool:
-    """Test whether a call computes on floats, except to quantise, dequantise or scale accumulators."""
+    """Test whether a call computes on floats, except to quantize, dequantize or scale accumulators."""
     if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
         return False
     return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))

@@ -19,7 +19,7 @@ ENTROPY_ENDS = 64
 
 @dataclass(frozen=True)
 class Scale:
-    """Quantisation parameters: real = (stored - zero_point) * scale, stored in int8. The scale is a float32 number."""
+    """Requantization parameters: real = (stored - zero_point) * scale, stored in int8. The scale is a float32 number."""
 
     scale: float
     zero_point: int

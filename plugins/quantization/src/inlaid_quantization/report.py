@@ -1,4 +1,4 @@
-"""Report of a quantisation and its accuracy: as data, as text and as JSON."""
+"""Report of a quantization and its accuracy: as data, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inlaid_quantization.settings import Quantization
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between values of a quantised and of a float model: sums of squares of the values and of the differences, and the
+    """Difference between values of a quantized and of a float model: sums of squares of the values and of the differences, and the
     greatest difference. If the float model has NaN or infinity, an equal value has difference 0, any other value infinity."""
 
     signal: float = 0.0
@@ -36,7 +36,7 @@ class Difference:
 
     @property
     def sqnr_db(self) -> float:
-        """Signal-to-quantisation-noise ratio in decibels; infinite if there is no difference."""
+        """Signal-to-quantization-noise ratio in decibels; infinite if there is no difference."""
         if self.noise == 0:
             return math.inf
         ratio = self.signal / self.noise
@@ -86,7 +86,7 @@ class FloatReport:
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """Report of a quantisation. `layers` are in order of execution; `floats` are the operators that stay float; `samples` is the
+    """Report of a quantization. `layers` are in order of execution; `floats` are the operators that stay float; `samples` is the
     number of samples on which accuracy was measured."""
 
     settings: Quantization
@@ -124,7 +124,7 @@ class QuantizationReport:
     def _lines(self) -> Iterator[str]:
         chosen = self.settings
         measured = _count(range(self.samples), "sample")
-        having = chosen.requantisation
+        having = chosen.requantization
         limits = f", for rounding {' or '.join(having.roundings)} and {having.multiplier_bits} bits" if having.roundings else ""
         yield f"int8, {chosen.calibration} ranges, {chosen.scales.replace('_', ' ')} scales{limits}; measured on {measured}"
         for what, items in (("input", self.inputs), ("output", self.outputs)):

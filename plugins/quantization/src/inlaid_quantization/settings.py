@@ -1,17 +1,17 @@
-"""Settings of quantisation."""
+"""Settings of quantization."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from inlaid.plugins.contract import HALF_EVEN, ONCE, ROUNDINGS, Quantisation
+from inlaid.plugins.contract import HALF_EVEN, ONCE, ROUNDINGS, Requantization
 from inlaid_quantization import choices
 from inlaid_runtime.errors import InputError
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """Settings of a quantisation to int8.
+    """Settings of a quantization to int8.
 
     calibration
         How to choose a tensor's range from the observed values: "minmax", all values; "percentile", all but outliers at either
@@ -20,18 +20,18 @@ class Quantization:
     percentile
         Percentage of observed values that the range contains, counted at either end separately.
     scales
-        "any" positive number, or "power_of_two", for accelerators that requantise by shifts.
+        "any" positive number, or "power_of_two", for accelerators that requantize by shifts.
     activations
         "asymmetric": with a zero point, so that one-sided ranges, as after relu, use all 256 values; "symmetric": zero point 0.
     weights
         One scale per output "channel", or one per "tensor".
     arithmetic
-        How accumulators are requantised: "fixed", by a 32-bit integer multiplier; "float", by one float32 multiplication, rounded
+        How accumulators are requantized: "fixed", by a 32-bit integer multiplier; "float", by one float32 multiplication, rounded
         half to even, which is faster on wide vector units. Either gives the same integers on every target.
     borders
         Type of the model's inputs and outputs: "float32" as in the source model, or "int8" with scales in the report.
-    requantisation
-        Requantisation that the hardware supports. With only "half_even", `arithmetic` becomes "float". Other roundings
+    requantization
+        Requantization that the hardware supports. With only "half_even", `arithmetic` becomes "float". Other roundings
         are chosen from the supported ones: if all are supported, "up" for products and "away" otherwise, as in TensorFlow Lite.
         Without per-channel factors, `weights` have one scale. With 1-bit multipliers, `scales` are powers of two.
     keep_float
@@ -47,7 +47,7 @@ class Quantization:
     weights: str = choices.CHANNEL
     arithmetic: str = choices.FIXED
     borders: str = choices.FLOAT32
-    requantisation: Quantisation = field(default_factory=Quantisation)
+    requantization: Requantization = field(default_factory=Requantization)
     keep_float: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -55,9 +55,9 @@ class Quantization:
             value = getattr(self, name)
             if value not in known:
                 raise InputError(f"invalid {name} {value!r}", remedy=f"choose from {', '.join(known)}")
-        for rounding in self.requantisation.roundings:
+        for rounding in self.requantization.roundings:
             if rounding not in ROUNDINGS:
-                raise InputError(f"invalid rounding {rounding!r} of requantisation", remedy=f"choose from {', '.join(ROUNDINGS)}")
+                raise InputError(f"invalid rounding {rounding!r} of requantization", remedy=f"choose from {', '.join(ROUNDINGS)}")
         if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
             raise InputError(f"percentile must be above 50 and at most 100, got {self.percentile}", remedy="give one such as 99.99")
         if not isinstance(self.keep_float, tuple):
@@ -79,20 +79,20 @@ class Quantization:
 
     def rounding(self, usual: str) -> str:
         """Return the rounding for `multiply_fixed`: `usual` if the hardware supports it, otherwise a supported one."""
-        known = [each for each in self.requantisation.roundings if each != HALF_EVEN]
+        known = [each for each in self.requantization.roundings if each != HALF_EVEN]
         return usual if not known or usual in known else known[0]
 
     @property
     def shifts(self) -> bool:
         """True if power-of-two factors are applied by shifts that round halves up."""
-        known = self.requantisation.roundings
+        known = self.requantization.roundings
         return not known or ONCE in known
 
 
-def fitted(settings: Quantization, declared: Quantisation) -> Quantization:
-    """Adapt settings to the requantisation that they specify or, if they specify none, to the one `declared` by the target. Raises
+def fitted(settings: Quantization, declared: Requantization) -> Quantization:
+    """Adapt settings to the requantization that they specify or, if they specify none, to the one `declared` by the target. Raises
     `InputError` if the settings need float32, but the target does not support it."""
-    having = settings.requantisation if settings.requantisation.roundings else declared
+    having = settings.requantization if settings.requantization.roundings else declared
     if not having.roundings:
         return settings
     if settings.arithmetic == choices.FLOAT and HALF_EVEN not in having.roundings:
@@ -102,7 +102,7 @@ def fitted(settings: Quantization, declared: Quantisation) -> Quantization:
         )
     return replace(
         settings,
-        requantisation=having,
+        requantization=having,
         arithmetic=choices.FLOAT if set(having.roundings) == {HALF_EVEN} else settings.arithmetic,
         weights=settings.weights if having.per_channel else choices.TENSOR,
         scales=choices.POWER_OF_TWO if having.multiplier_bits == 1 else settings.scales,

@@ -27,30 +27,30 @@ BYTE = 255
 
 @dataclass(frozen=True)
 class Stored:
-    """An int8 tensor with its quantisation parameters."""
+    """An int8 tensor with its quantization parameters."""
 
     value: Expr
     scale: Scale
 
     @property
     def real(self) -> Expr:
-        """Dequantise to float32."""
+        """Dequantize to float32."""
         return dequantized(self.value, self.scale)
 
     @property
-    def centred(self) -> Expr:
+    def centerd(self) -> Expr:
         """Return the stored values minus the zero point, as int32."""
         wide = cast_to(self.value, "int32")
         return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
 
 
 def quantized(real: Expr, scale: Scale, span: Span | None = None) -> Expr:
-    """Quantise floats with the given scale."""
+    """Quantize floats with the given scale."""
     return ops.quantize(real, *_parameters(scale), dtype="int8", span=span)
 
 
 def dequantized(value: Expr, scale: Scale, span: Span | None = None) -> Expr:
-    """Dequantise stored values to float32."""
+    """Dequantize stored values to float32."""
     return ops.dequantize(value, *_parameters(scale), dtype="float32", span=span)
 
 
@@ -89,22 +89,22 @@ def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, f
 
 
 def _shifted(side: Stored, places: int) -> Expr:
-    return ops.shift_left(side.centred, scalar(places, "int32")) if places else side.centred
+    return ops.shift_left(side.centerd, scalar(places, "int32")) if places else side.centerd
 
 
 def _raised(side: Stored, unit: float, settings: Quantization) -> Expr:
-    raised = ops.shift_left(side.centred, scalar(SUM_BITS, "int32"))
+    raised = ops.shift_left(side.centerd, scalar(SUM_BITS, "int32"))
     return _multiplied(raised, [side.scale.scale / unit], 0, "away", settings)
 
 
 def _multiplied(value: Expr, factors: Sequence[float], axis: int, rounding: str, settings: Quantization) -> Expr:
-    bits = settings.requantisation.multiplier_bits
+    bits = settings.requantization.multiplier_bits
     # 1-bit multipliers are powers of two. Other factors, as in a mean of three, cannot be computed by such hardware.
     return scaled(value, factors, axis, settings.rounding(rounding), bits if bits > 1 else FRACTION)
 
 
 def store(total: Total, scale: Scale, low: float, high: float, settings: Quantization) -> Expr:
-    """Requantise an accumulator to a scale, with real values clamped to `low` and `high`."""
+    """Requantize an accumulator to a scale, with real values clamped to `low` and `high`."""
     factors = total.factor.reshape(-1) / scale.scale
     fractions, exponents = np.frexp(factors)
     if settings.shifts and np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
@@ -122,12 +122,12 @@ def store(total: Total, scale: Scale, low: float, high: float, settings: Quantiz
 
 
 def _limits(scale: Scale, low: float, high: float) -> tuple[int, int]:
-    """Quantise real limits."""
+    """Quantize real limits."""
     return LOWEST if low == -np.inf else scale.stored(low), HIGHEST if high == np.inf else scale.stored(high)
 
 
 def _by_float(total: Total, factors: Array, scale: Scale, low: float, high: float) -> Expr:
-    """Requantise an accumulator by a float32 multiplication."""
+    """Requantize an accumulator by a float32 multiplication."""
     by = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
     point = constant(np.asarray(scale.zero_point, np.int8))
     return limited(ops.requantize(total.value, by, point, dtype="int8", axis=total.axis), scale, low, high)

@@ -79,7 +79,7 @@ class Importer:
         self._current: dict[str, Expr] = {}
         self._kept: dict[str, str] = {}
         self._depth = self._guarded = self._count = 0
-        self._initialising = False
+        self._initializing = False
         self._limit = node_limit(sum(len(graph.operations) for graph in graphs))
         self.module = Module({"main": self._main(graphs[0])})
 
@@ -255,10 +255,10 @@ class Importer:
         self._guarded -= 1
         return found
 
-    def initialise(self, graph: int) -> None:
-        self._initialising = True
+    def initialize(self, graph: int) -> None:
+        self._initializing = True
         self._run(graph, ())
-        self._initialising = False
+        self._initializing = False
 
     def handle(self, name: str) -> Array:
         if name not in self._handles:
@@ -276,7 +276,7 @@ class Importer:
 
     def assign(self, handle: int, value: Expr) -> None:
         name = self._handles[handle]
-        if self._initialising:
+        if self._initializing:
             known = self.static(value)
             if known is None:
                 raise ValueError(f"the initial value of variable {name} must be static")
@@ -291,7 +291,7 @@ class Importer:
 
 def _zeros(tensor: Tensor) -> Array:
     """Return the initial value of a state: stored zeros. The array is a broadcast of one element."""
-    found = tensor.quantisation
+    found = tensor.quantization
     zero = int(found.zero_point[0]) if found is not None and tensor.dtype.name == "int8" else 0
     return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)
 

@@ -53,7 +53,7 @@ SHARED = 8
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Quantization:
     """real = (stored - zero_point) * scale, per tensor or per index of `axis`."""
 
     scale: Array
@@ -85,7 +85,7 @@ class Tensor:
     shape: tuple[Any, ...]
     dtype: DType
     data: Array | None
-    quantisation: Quantisation | None
+    quantization: Quantization | None
     open: tuple[int, ...] = ()
     ranked: bool = False
     variable: bool = False
@@ -261,7 +261,7 @@ class _Reader:
             shape,
             element,
             self._data(tensor, name, (*shape, 2) if is_complex else shape, element),
-            self._quantisation(tensor, name, len(shape), element),
+            self._quantization(tensor, name, len(shape), element),
             tuple(axis for axis, dim in enumerate(signature) if dim < 0 and len(signature) == len(shape)),
             bool(tensor.HasRank()),
             bool(tensor.IsVariable()),
@@ -334,7 +334,7 @@ class _Reader:
             raise ValueError(f"a buffer must fit the file of {len(self.data)} bytes, got {length}")
         return buffer.DataAsNumpy() if length else None
 
-    def _quantisation(self, tensor: Any, name: str, rank: int, element: DType) -> Quantisation | None:
+    def _quantization(self, tensor: Any, name: str, rank: int, element: DType) -> Quantization | None:
         found = tensor.Quantization()
         if found is None or not self._count(found.ScaleLength()):
             return None
@@ -348,7 +348,7 @@ class _Reader:
             raise ValueError(f"tensor {name} must have finite scales >= 0, as many zero points, and a valid axis")
         if element.kind in ("int", "uint") and not np.all((points >= element.limits[0]) & (points <= element.limits[1])):
             raise ValueError(f"the zero point of tensor {name} must be in the range of {element}")
-        return Quantisation(scale, points, axis)
+        return Quantization(scale, points, axis)
 
 
 def _unpacked(raw: Array, shape: tuple[int, ...]) -> Array:

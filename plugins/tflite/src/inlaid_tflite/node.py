@@ -16,7 +16,7 @@ from inlaid_runtime.arith import Constraint, Dim
 from inlaid_runtime.errors import ModelImportError
 from inlaid_runtime.records import dataclass, field
 from inlaid_runtime.types import TensorType
-from inlaid_tflite.model import Quantisation, Tensor
+from inlaid_tflite.model import Quantization, Tensor
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 """Fused activations by their number in the schema."""
@@ -38,7 +38,7 @@ class Scope(Protocol):
     def guarded(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
         """Return the values that `build` makes, by calls, for a branch or the body of a loop, and its constraints."""
 
-    def initialise(self, graph: int) -> None:
+    def initialize(self, graph: int) -> None:
         """Use the assignments of a graph as the initial values of variables."""
 
     def handle(self, name: str) -> np.ndarray[Any, Any]:
@@ -133,14 +133,14 @@ class Node:
         """Whether an input is complex."""
         return any(tensor is not None and tensor.is_complex for tensor in self.tensors)
 
-    def scales(self, tensor: Tensor) -> Quantisation:
-        """Return the quantisation of an integer tensor. Raises `ModelImportError` if it has none."""
-        if tensor.quantisation is None:
+    def scales(self, tensor: Tensor) -> Quantization:
+        """Return the quantization of an integer tensor. Raises `ModelImportError` if it has none."""
+        if tensor.quantization is None:
             raise self.error(f"tensor {tensor.name} of {tensor.dtype} must have a scale, found none")
-        return tensor.quantisation
+        return tensor.quantization
 
     def pair(self, tensor: Tensor) -> tuple[np.float32, int]:
-        """Return the per-tensor scale and zero point. Raises `ModelImportError` for per-axis quantisation."""
+        """Return the per-tensor scale and zero point. Raises `ModelImportError` for per-axis quantization."""
         found = self.scales(tensor)
         if len(found.scale) != 1:
             raise self.error(f"tensor {tensor.name} must have one scale, got {len(found.scale)}")
@@ -157,8 +157,8 @@ class Node:
             raise self.error(f"the dtype of the result must be one of {', '.join(dtypes)}, got {self.result.dtype}")
 
     def is_stored(self, index: int = 0) -> bool:
-        """Test whether an input is quantised."""
-        return self.tensor(index).quantisation is not None and not self.tensor(index).dtype.is_float
+        """Test whether an input is quantized."""
+        return self.tensor(index).quantization is not None and not self.tensor(index).dtype.is_float
 
     def wide(self, index: int) -> Expr:
         """Return a stored input as int32, minus its zero point."""
@@ -167,7 +167,7 @@ class Node:
         return ops.sub(found, constant(np.int32(zero_point))) if zero_point else found
 
     def bounded(self, value: Expr) -> Expr:
-        """Apply the fused activation to a real value or an unquantised integer."""
+        """Apply the fused activation to a real value or an unquantized integer."""
         name = self._activation()
         if name == "NONE":
             return value
@@ -188,7 +188,7 @@ class Node:
         return self.bounds(*BOUNDS[name])
 
     def bounds(self, least: float, greatest: float) -> tuple[int, int]:
-        """Quantise two real bounds as stored values of the result, saturated."""
+        """Quantize two real bounds as stored values of the result, saturated."""
         lowest, highest = map(int, self.result.dtype.limits)
         scale, zero_point = self.pair(self.result)
 
@@ -198,7 +198,7 @@ class Node:
         return max(lowest, stored(least)), min(highest, stored(greatest)) if np.isfinite(greatest) else highest
 
     def stored(self, total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
-        """Requantise int32 sums to the result: times real factors, plus the zero point, clamped by the fused activation."""
+        """Requantize int32 sums to the result: times real factors, plus the zero point, clamped by the fused activation."""
         return self.placed(scaled(total, factors, axis, rounding))
 
     def placed(self, total: Expr) -> Expr:

@@ -16,7 +16,7 @@ _IDENTIFIER = b"TFL3"
 """The file identifier of TensorFlow Lite, at byte offset 4."""
 
 
-def _recognises(model: object) -> bool:
+def _recognizes(model: object) -> bool:
     return isinstance(model, bytes) and model[4:8] == _IDENTIFIER
 
 
@@ -29,4 +29,4 @@ def _load(source: ModelSource) -> Module:
 @hookimpl
 def inlaid_frontends() -> Sequence[Frontend]:
     """Return the frontend of TensorFlow Lite."""
-    return [Frontend("tflite", "TensorFlow Lite", _load, (".tflite",), _recognises, ("tflite",), "tflite")]
+    return [Frontend("tflite", "TensorFlow Lite", _load, (".tflite",), _recognizes, ("tflite",), "tflite")]

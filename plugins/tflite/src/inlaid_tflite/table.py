@@ -54,7 +54,7 @@ def apply_by_table(node: Node, build: Callable[[Expr], Expr]) -> Expr:
 
 
 def real_table(node: Node, real: Real) -> Expr:
-    """Apply a real function to dequantised input 0, by a table as in LiteRT."""
+    """Apply a real function to dequantized input 0, by a table as in LiteRT."""
     if node.tensor(0).dtype.bits == 8:
         return look_up(_table_8(node, real), node.input(0))
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
@@ -90,7 +90,7 @@ def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -
         values = here - half_away((between - middle) / of(2)).astype(of)
         end = half_away(real(np.array([last], of)) * factor).astype(of)
     whole = np.clip(np.concatenate([values, end]), limits.min, limits.max)
-    # The midpoint of infinite neighbours is NaN: LiteRT has 0 there.
+    # The midpoint of infinite neighbors is NaN: LiteRT has 0 there.
     found: Array = np.where(np.isnan(whole), 0, whole).astype(np.int16)
     return found
 

@@ -11,7 +11,7 @@ from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
 
 
 class VtaCodegen(Codegen["Region"]):
-    """Lowers regions of quantised layers to instruction streams."""
+    """Lowers regions of quantized layers to instruction streams."""
 
     def __init__(self, options: VtaOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Serialisation of a region's code, which consists of a DRAM map, an instruction stream and its micro-ops."""
+"""Serialization of a region's code, which consists of a DRAM map, an instruction stream and its micro-ops."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Image:
     uops: bytes
 
     def to_bytes(self) -> bytes:
-        """Serialise to the code of an artifact."""
+        """Serialize to the code of an artifact."""
         text = json.dumps(encode(self.header), separators=(",", ":")).encode()
         return _HEAD.pack(_MAGIC, len(text)) + text + self.stream + self.uops
 
     @staticmethod
     def from_bytes(code: bytes) -> Image:
-        """Deserialise the code of an artifact; the inverse of `to_bytes`. Raises `Unsupported` for malformed code."""
+        """Deserialize the code of an artifact; the inverse of `to_bytes`. Raises `Unsupported` for malformed code."""
         try:
             magic, length = _HEAD.unpack_from(code)
             if magic != _MAGIC:

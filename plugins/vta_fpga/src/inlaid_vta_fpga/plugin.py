@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, Conformance, Link, OpRule, Quantisation, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Conformance, Link, OpRule, Requantization, Target, TargetSpec, hookimpl
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _capabilities(options: VtaOptions) -> Capabilities:
         dtypes=("int8", "int32"),
         scopes=scopes(config),
         dynamic_dims=False,
-        quantisation=Quantisation(("once",), multiplier_bits=1, shifts=SHIFTS, per_channel=False),
+        requantization=Requantization(("once",), multiplier_bits=1, shifts=SHIFTS, per_channel=False),
         peak=2 * config.block**2 * CLOCK_HZ,
         bandwidth=config.bus_bytes * CLOCK_HZ,
         link=Link(latency=50e-6, bandwidth=400e6),

@@ -1,4 +1,4 @@
-"""Vectorisable conversion of floats to int64 by float64 arithmetic. AVX2 has no instruction for this."""
+"""Vectorizable conversion of floats to int64 by float64 arithmetic. AVX2 has no instruction for this."""
 
 from __future__ import annotations
 

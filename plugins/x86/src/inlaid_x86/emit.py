@@ -1,6 +1,6 @@
 """Compilation of LLVM text to object code, in this process or as the main program of a worker process.
 
-llvmlite serialises all work of a process with one lock, so compiling kernels in parallel needs several processes. This file imports
+llvmlite serializes all work of a process with one lock, so compiling kernels in parallel needs several processes. This file imports
 only the standard library and llvmlite, so that a worker starts quickly:
 
     python -I -S emit.py FOLDER_OF_LLVMLITE IDLE_SECONDS
@@ -32,7 +32,7 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 KERNEL = "kernel"
 """Placeholder name of a kernel's function in its module; `emit` renames it to a symbol derived from its contents."""
 FULL, EXPLICIT, CALLS = range(3)
-"""Optimisation effort. FULL: LLVM's usual passes. EXPLICIT: few passes, for code that is already vectorised and unrolled. CALLS: no
+"""Optimization effort. FULL: LLVM's usual passes. EXPLICIT: few passes, for code that is already vectorized and unrolled. CALLS: no
 passes, for entry functions, which only call kernels."""
 READY = b"ready\n"
 REQUEST = struct.Struct("<B3Q")
@@ -40,7 +40,7 @@ ANSWER = struct.Struct("<BQ")
 
 
 @functools.cache
-def initialise() -> None:
+def initialize() -> None:
     """Register LLVM's targets on the first call."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -49,8 +49,8 @@ def initialise() -> None:
 
 @functools.cache
 def target_machine(features: str, level: int = 3) -> Any:
-    """Create LLVM's code generator for features such as `+avx,+fma` at an optimisation level of 0 to 3."""
-    initialise()
+    """Create LLVM's code generator for features such as `+avx,+fma` at an optimization level of 0 to 3."""
+    initialize()
     target = llvm.Target.from_triple(TRIPLE)
     return target.create_target_machine(cpu="x86-64", features=features, opt=level, reloc="pic", codemodel="small")
 

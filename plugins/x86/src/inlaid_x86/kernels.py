@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inlaid.plugins import CompileContext
 from inlaid.tensor import ir
 from inlaid.tensor.math import expand_program
-from inlaid.tensor.transform.legalise import legalise
+from inlaid.tensor.transform.legalize import legalize
 from inlaid_runtime.types import dtype
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
@@ -29,7 +29,7 @@ from inlaid_x86_runtime.options import X86Options
 
 @dataclass(frozen=True)
 class Queued:
-    """A kernel whose text is queued for compilation: its legalised program, predicted cycles, symbol, and the CPU features that it
+    """A kernel whose text is queued for compilation: its legalized program, predicted cycles, symbol, and the CPU features that it
     needs beyond those of all kernels."""
 
     kernel: ir.LoopProgram
@@ -40,7 +40,7 @@ class Queued:
 
 @dataclass(frozen=True)
 class _Printed:
-    """A printed kernel: its legalised program, predicted cycles and LLVM text."""
+    """A printed kernel: its legalized program, predicted cycles and LLVM text."""
 
     kernel: ir.LoopProgram
     cycles: float
@@ -83,7 +83,7 @@ class Kernels:
         """Print a kernel, or return its text from the cache that all regions share."""
         key = (str(self._context.target), kernel)
         if key not in self._context.printed:
-            legal = legalise(expand_program(kernel, frozenset(self.dialect.math)), NATIVE, *self._converted)
+            legal = legalize(expand_program(kernel, frozenset(self.dialect.math)), NATIVE, *self._converted)
             short = serialize_short_loops(expand_conversions(legal, self.level), self._width)
             length = cycles(short, self._width)
             polls = polled_loops(short, self._width) if length >= CHUNK else {}

@@ -482,7 +482,7 @@ _COMPARE = {
 
 
 def compare(op: str, a: Dim, b: Dim) -> Expr:
-    """Build `a op b`, which is 0 or 1. `>` and `>=` are normalised to `<` and `<=` with swapped operands."""
+    """Build `a op b`, which is 0 or 1. `>` and `>=` are normalized to `<` and `<=` with swapped operands."""
     a, b = wrap(a), wrap(b)
     if op in (">", ">="):
         return compare("<" if op == ">" else "<=", b, a)

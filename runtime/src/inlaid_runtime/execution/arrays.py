@@ -34,7 +34,7 @@ NUMPY_ALIGNMENT = 16
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic] | str, alignment: int = ALIGNMENT) -> Array:
-    """Allocate an uninitialised row-major array aligned to `alignment` bytes, a power of two up to 64. Kernels read arrays aligned
+    """Allocate an uninitialized row-major array aligned to `alignment` bytes, a power of two up to 64. Kernels read arrays aligned
     to 64 in place. Raises `OutOfMemory`."""
     try:
         if alignment <= NUMPY_ALIGNMENT:
@@ -58,7 +58,7 @@ class Results:
         self._spare: dict[int, Array] = {}
 
     def empty(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Allocate an uninitialised row-major array for value `number`, aligned for every kernel. Raises `OutOfMemory`."""
+        """Allocate an uninitialized row-major array for value `number`, aligned for every kernel. Raises `OutOfMemory`."""
         size = math.prod(shape) * dtype.itemsize
         memory = self._spare.pop(number, None)
         if memory is None or not size <= memory.size <= 2 * size:

@@ -60,7 +60,7 @@ class DeviceArray:
 
     @staticmethod
     def empty(memory: DeviceMemory, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
-        """Allocate an uninitialised array. Raises `OutOfMemory`."""
+        """Allocate an uninitialized array. Raises `OutOfMemory`."""
         size = math.prod(shape) * dtype.itemsize
         buffer = Buffer(memory, size)
         return DeviceArray(memory, DeviceTensor(buffer.handle, 0, shape, dtype), buffer)
@@ -167,9 +167,9 @@ class DeviceQueues:
             with blame(self.memory.plugin, f"the queue of {self.memory.target}"):
                 try:
                     if self._copies is not None:
-                        device.synchronise(device.event(self._copies))
+                        device.synchronize(device.event(self._copies))
                 finally:
-                    device.synchronise(device.event(self.kernels))
+                    device.synchronize(device.event(self.kernels))
             self.failed = False
 
 

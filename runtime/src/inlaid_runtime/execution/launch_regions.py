@@ -114,7 +114,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
                     weakref.finalize(self, device.free, memory)
                     device.upload(array, DeviceTensor(memory, 0, array.shape, array.dtype), queue)
                 self._constants.append((memory, 0, array.nbytes))
-            device.synchronise(device.event(queue))
+            device.synchronize(device.event(queue))
         finally:
             device.release(queue)
 

@@ -1,4 +1,4 @@
-"""Orders the steps of a program to minimise the peak memory in use.
+"""Orders the steps of a program to minimize the peak memory in use.
 
 A state is a set of executed steps that is closed under dependences. Running one more step is an edge to another state; its cost is
 the memory live during that step. The best order is a bottleneck shortest path to the full set: Dijkstra's algorithm with the

@@ -42,7 +42,7 @@ class Device(ABC):
     """A device with its own memory and asynchronous queues.
 
     Work on a queue runs in order, some time after the call returns. Its errors (`KernelFault`, `OutOfMemory`, `DeviceLost`) are
-    raised by a later call, at the latest by `synchronise`. Once a device is lost, every call raises `DeviceLost`, except `free` and
+    raised by a later call, at the latest by `synchronize`. Once a device is lost, every call raises `DeviceLost`, except `free` and
     `release`, which never raise. Methods are thread-safe, but a queue is used by one thread at a time.
     """
 
@@ -85,7 +85,7 @@ class Device(ABC):
         """Make a queue wait for an event of any queue of this device before it starts further work."""
 
     @abstractmethod
-    def synchronise(self, event: Opaque) -> None:
+    def synchronize(self, event: Opaque) -> None:
         """Block until an event completes. Raises the errors of work enqueued before the event."""
 
     @abstractmethod

@@ -58,7 +58,7 @@ class InstalledDistribution(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Normalised name."""
+        """Normalized name."""
         return re.sub(r"[-_.]+", "-", self.name).lower()
 
 

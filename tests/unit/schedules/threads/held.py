@@ -148,7 +148,7 @@ def _agree(
     seed: int,
     tolerance: float,
 ) -> None:
-    """Neighbouring dimensions of parameters may have become one. What the launches compute shows of the finished kernel that it is
+    """Neighboring dimensions of parameters may have become one. What the launches compute shows of the finished kernel that it is
     right, but for sizes that it works out: these the host does not know."""
     wanted = interp.run(program, given, sizes)
     packed = [array.reshape(_shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]

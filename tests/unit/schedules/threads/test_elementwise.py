@@ -22,7 +22,7 @@ CHECKED = settings(max_examples=20, deadline=None)
 
 
 def vectors(split):
-    """The lengths of vectorised loops in all kernels."""
+    """The lengths of vectorized loops in all kernels."""
     loops = [stmt for item in split.kernels.values() for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.For)]
     return sorted({loop.extent.value for loop in loops if loop.kind is ir.ForKind.VECTORIZED})
 

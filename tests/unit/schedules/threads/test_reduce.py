@@ -68,7 +68,7 @@ def test_windows_are_written_out():
     assert not any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL for stmt in ir.walk_stmts(made.program.body))
 
 
-def test_sums_over_neighbours():
+def test_sums_over_neighbors():
     held_to_the_interpreter(kernel(lambda x: ops.lrn(x, size=3), ((2, 5, 4, 3), "float32")), GPU, rule=RULE, tolerance=1e-5)
 
 

@@ -111,15 +111,15 @@ def test_a_reduced_value_meets_an_input_of_its_row(able):
     held_to_the_interpreter(program, able, (), RULE, tolerance=1e-5)
 
 
-def normalised(axes):
+def normalized(axes):
     """(x - mean) / deviation * g + b over axes."""
 
     def body(x, g, b):
         mean = ops.mul(ops.reduce_sum(x, axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
-        centred = ops.sub(x, mean)
-        variance = ops.mul(ops.reduce_sum(ops.mul(centred, centred), axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
+        centerd = ops.sub(x, mean)
+        variance = ops.mul(ops.reduce_sum(ops.mul(centerd, centerd), axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
         root = ops.sqrt(ops.add(variance, graph.constant(np.float32(1e-5))))
-        return ops.add(ops.mul(ops.div(centred, root), g), b)
+        return ops.add(ops.mul(ops.div(centerd, root), g), b)
 
     return body
 
@@ -138,7 +138,7 @@ def normalised(axes):
 )
 def test_norms_of_images(axes, shape, scale, able):
     """By instances, batches, groups and channels."""
-    program = kernel(normalised(axes), (shape, "float32"), (scale, "float32"), (scale, "float32"))
+    program = kernel(normalized(axes), (shape, "float32"), (scale, "float32"), (scale, "float32"))
     assert len(held_to_the_interpreter(program, able, [{N: 3}], RULE, tolerance=1e-4).kernels) == 1
 
 

@@ -112,7 +112,7 @@ FAILING = {
     "lacking": (
         "[Frontend('lacking', 'Lacking', lambda source: None, ('.lacking',), requires=('no-such',), install='acme[no-such]')]"
     ),
-    "nosy": "[Frontend('nosy', 'Nosy', lambda source: None, recognises=lambda model: 1 / 0)]",
+    "nosy": "[Frontend('nosy', 'Nosy', lambda source: None, recognizes=lambda model: 1 / 0)]",
     "claims": "[Frontend('claims', 'Claims', lambda source: None, ('.onnx', '.sentences'), lambda model: False)]",
 }
 BROKEN = {

@@ -6,11 +6,11 @@ from inlaid_conformance.corpus.example import COMMON, RANKS, TILES, Choices, Ent
 from inlaid_conformance.corpus.host import ENTRIES as HOST
 from inlaid_conformance.corpus.product import ENTRIES as PRODUCT
 from inlaid_conformance.corpus.product import FILLS, SEVERAL
-from inlaid_conformance.corpus.quantised import ENTRIES as QUANTISED
+from inlaid_conformance.corpus.quantized import ENTRIES as QUANTIZED
 from inlaid_conformance.corpus.reduction import ENTRIES as REDUCTION
 from inlaid_conformance.corpus.shape import ENTRIES as SHAPE
 
-CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTISED, *HOST)
+CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTIZED, *HOST)
 
 
 def entry_of(operator: Operator) -> Entry | None:

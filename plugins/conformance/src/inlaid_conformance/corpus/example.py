@@ -184,7 +184,7 @@ class Choices:
         return random_array(self.seed() + self._count(), shape, of, low, high, mix)
 
     def scales(self, shape: Sequence[int], of: str, low: float, high: float) -> Array:
-        """Draw scales of quantised values."""
+        """Draw scales of quantized values."""
         found = self.array(shape, of, low, high)
         return np.exp2(np.round(np.log2(found.astype(np.float32)))).astype(found.dtype) if self._binary else found
 

@@ -66,7 +66,7 @@ ENTRIES = (
     _text("string_concat", 2),
     _text("string_equal", 2),
     _text("string_split", delimiter="e"),
-    _text("string_normalise", case="UPPER"),
+    _text("string_normalize", case="UPPER"),
     _text("regex_full_match", pattern="[a-z]+"),
     _on_tensors("string_cast", 1, dtype="string"),
     _text("lookup", keys=("one", "3"), values=(1, 3), default=0, dtype="int64"),

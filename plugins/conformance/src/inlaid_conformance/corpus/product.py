@@ -46,7 +46,7 @@ def _window(choices: Choices, tiled: bool = False) -> tuple[tuple[int, ...], tup
     rank = choices.spatial_rank() if given is None else len(given) - 2
     if rank < 1 or (given is not None and 0 in given[2:]):
         raise Unfit
-    # Each attribute is that of a common window, or another, so that one choice leads from any window to its neighbours.
+    # Each attribute is that of a common window, or another, so that one choice leads from any window to its neighbors.
     size, stride, dilation, before, behind = choices.pick(*_WINDOWS)
     kernel = choices.each(rank, size, 1, 2, 3, 5)
     strides = choices.each(rank, stride, 1, 2, 3)

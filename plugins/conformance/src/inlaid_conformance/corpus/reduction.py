@@ -1,4 +1,4 @@
-"""Examples of reductions, argmin and argmax, cumulative sums, sorting and normalisation."""
+"""Examples of reductions, argmin and argmax, cumulative sums, sorting and normalization."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ def _lrn(choices: Choices, of: str) -> Example:
 
 
 def _layer_norm(choices: Choices, of: str) -> Example:
-    x, axis, rest = _normalised(choices, of)
+    x, axis, rest = _normalized(choices, of)
     bias = (choices.ordinary(x.shape[-1:], of),) if choices.flag() else ()
     return Example(ops.layer_norm, (x, rest, *bias), {"axis": axis, "epsilon": choices.pick(1e-5, 1e-2)})
 
 
 def _rms_norm(choices: Choices, of: str) -> Example:
-    x, axis, scale = _normalised(choices, of)
+    x, axis, scale = _normalized(choices, of)
     return Example(ops.rms_norm, (x, scale), {"axis": axis, "epsilon": choices.pick(1e-5, 1e-2)})
 
 
-def _normalised(choices: Choices, of: str) -> tuple[Any, int, Any]:
-    """Data, the first normalised axis, and a scale."""
+def _normalized(choices: Choices, of: str) -> tuple[Any, int, Any]:
+    """Data, the first normalized axis, and a scale."""
     shape = choices.solid_shape(most=3)
     axis = choices.axis(len(shape))
     return choices.ordinary(shape, of), axis, choices.ordinary(shape[axis:], of)

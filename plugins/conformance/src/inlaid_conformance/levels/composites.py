@@ -18,10 +18,10 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Pattern, match
 from inlaid.ops import TABLE
 from inlaid.ops.fixed_point import multiply_fixed
-from inlaid.ops.quantised import requantize
+from inlaid.ops.quantized import requantize
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
-from inlaid.partitioning.requantise import unlike
+from inlaid.partitioning.requantize import unlike
 from inlaid.plugins import OpRule, Reject
 from inlaid_conformance import stress
 from inlaid_conformance.case import Case, Failed, Undefined
@@ -36,7 +36,7 @@ from inlaid_runtime.plugins.blame import blame
 from inlaid_runtime.types import DTYPES, TensorType
 
 ATTEMPTS = 60
-"""Number of examples generated in search of accepted ones; a third if the target declares none of their requantisations."""
+"""Number of examples generated in search of accepted ones; a third if the target declares none of their requantizations."""
 EXAMPLES_OF_EACH = 2
 """Number of accepted examples of each variant, element type and kind of weights: a plain one, and one that differs."""
 FEWER = 6
@@ -51,7 +51,7 @@ REQUANTIZED = frozenset((multiply_fixed.name, requantize.name))
 """Operators whose factors may shift sums to the left, if these are small."""
 ENOUGH = 8
 """Number of elements of a result that suffice to notice a difference."""
-NEIGHBOURS = 120
+NEIGHBORS = 120
 """Greatest number of choices tried for each operator of a composite."""
 PAIRED = 2
 """Number of additional examples per operator that cover pairs of values."""
@@ -123,7 +123,7 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, C
 
 
 @dataclass(frozen=True)
-class _Neighbour:
+class _Neighbor:
     """An example with changed choices of one operator, and the properties of the operator."""
 
     made: Made
@@ -135,7 +135,7 @@ class _Neighbour:
 class Search:
     """Searches for accepted examples of a composite, and compares them with the reference. `accepted` counts accepted examples.
     `exercised` has the branches in accepted examples, `refused` the branches in rejected examples, with `reasons`, and `undeclared`
-    the branches in examples whose requantisation the target does not declare; `hopeless` counts these examples by variant.
+    the branches in examples whose requantization the target does not declare; `hopeless` counts these examples by variant.
     `plainest` has an accepted example for each operator."""
 
     tested: TargetUnderTest
@@ -245,7 +245,7 @@ class Search:
 
         target = self.tested.capabilities
 
-        def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
+        def neighbors(vector: Vector) -> tuple[list[_Neighbor], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
             changed = replace(draw, recipes={**made.recipes, name: recipe})
             changed = replace(changed, aim="roundings" if name in REQUANTIZED else "multipliers")
@@ -253,28 +253,28 @@ class Search:
             found = None if other is None else facts(other.function, name, target)
             if other is None or found is None:
                 return [], ()
-            return [_Neighbour(other, changed, found)], other.recipes[name].counts
+            return [_Neighbor(other, changed, found)], other.recipes[name].counts
 
-        def refuse(neighbour: _Neighbour) -> str | None:
-            claim = self.tested.claim(neighbour.made.function, self.rule)
+        def refuse(neighbor: _Neighbor) -> str | None:
+            claim = self.tested.claim(neighbor.made.function, self.rule)
             return claim.reason if isinstance(claim, Reject) else None
 
         origins = ((), made.recipes[name].chosen)
-        explorer = Explorer(neighbours, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBOURS, origins)
+        explorer = Explorer(neighbors, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBORS, origins)
         explorer.run(())
         plain = facts(made.function, name, target)
         small = [replace(draw, recipes=made.recipes)] if name in REQUANTIZED else []
         # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
         covered = () if plain is None or name in REQUANTIZED else (plain,)
-        for neighbour in selected(explorer.trials, covered, PAIRED):
-            if self._accepts(neighbour.made):
-                self._remember(variant, neighbour.draw, neighbour.made)
-            if FILLS in neighbour.values.values():
-                self._again(variant, replace(neighbour.draw, mix="full"))
-            if neighbour.values.get("rows of integers") == SEVERAL and not REQUANTIZED.isdisjoint(made.recipes):
-                small.append(neighbour.draw)
+        for neighbor in selected(explorer.trials, covered, PAIRED):
+            if self._accepts(neighbor.made):
+                self._remember(variant, neighbor.draw, neighbor.made)
+            if FILLS in neighbor.values.values():
+                self._again(variant, replace(neighbor.draw, mix="full"))
+            if neighbor.values.get("rows of integers") == SEVERAL and not REQUANTIZED.isdisjoint(made.recipes):
+                small.append(neighbor.draw)
             if name in REQUANTIZED:
-                self._again(variant, replace(neighbour.draw, mix="small"))
+                self._again(variant, replace(neighbor.draw, mix="small"))
         for other in small[:1]:
             self._again(variant, replace(other, mix="small", aim="shifts"))
 
@@ -303,7 +303,7 @@ class Search:
         if not self._accepts(made):
             self.refused |= variant.branches
             found = match(self.pattern, made.function.body)
-            if found is not None and unlike(found, self.tested.capabilities.quantisation) is not None:
+            if found is not None and unlike(found, self.tested.capabilities.requantization) is not None:
                 self.undeclared |= variant.branches
                 self.hopeless[variant] += 1
             return False

@@ -66,7 +66,7 @@ class _Memory:
         """Read the bytes, after all work on the buffer's queue or on `queue`."""
         found, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
         self.device.download(self.tensor, found, queue)
-        self.device.synchronise(self.device.event(queue))
+        self.device.synchronize(self.device.event(queue))
         return found
 
     def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
@@ -123,10 +123,10 @@ def keeps_order(tested: TargetUnderTest, device: Device) -> None:
         done = device.event(second)
         device.wait(first, done)  # the next upload must not overtake
         device.upload(np.full(1 << 16, POISON, np.uint8), shared.tensor, first)
-        device.synchronise(done)
+        device.synchronize(done)
         if (found != (10 * turn + 2 & 0xFF)).any():
             raise Failed("a queue that waits for an event of another queue reads memory too early or too late")
-    device.synchronise(device.event(first))
+    device.synchronize(device.event(first))
     device.free(shared.tensor.buffer)
     for queue in (first, second):
         device.release(queue)
@@ -145,7 +145,7 @@ def finishes_released_work(tested: TargetUnderTest, device: Device) -> None:
             device.wait(second, done)
         device.release(first)
         if not turn % 2:
-            device.synchronise(done)
+            device.synchronize(done)
         if (shared.read() != given).any():
             raise Failed("work that was enqueued before the release of its queue, and whose event is awaited, is not done")
         device.free(shared.tensor.buffer)
@@ -181,7 +181,7 @@ def alternate(device: Device) -> str | None:
         device.upload(np.full(256, turn % 251, np.uint8), shared.tensor, queue)
         device.copy(shared.part(turn % 256, (1,), np.dtype(np.uint8)), log.part(turn, (1,), np.dtype(np.uint8)), queue)
         done = device.event(queue)
-    device.synchronise(done)
+    device.synchronize(done)
     wrong = (log.read() != np.arange(ALTERNATIONS) % 251).any()
     for memory in (shared, log):
         device.free(memory.tensor.buffer)
@@ -368,7 +368,7 @@ def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel,
     results = [memory.part(0, of.shape, of.dtype) for memory, of in zip(made, stored.outputs, strict=True)]
     size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
     scratch = _Memory(device, first, max(size, 1))
-    device.synchronise(device.event(first))
+    device.synchronize(device.event(first))
     workspace = scratch.part(0, (size,), np.dtype(np.uint8)) if size else None
     device.begin_capture(first)
     kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), first)
@@ -389,7 +389,7 @@ def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel,
                 raise Failed(f"the kernel of {what}, replayed: {error}") from None
             for memory in made:
                 device.upload(np.full(memory.tensor.shape, POISON, np.uint8), memory.tensor, queue)
-            device.synchronise(device.event(queue))
+            device.synchronize(device.event(queue))
         device.discard(recording)
     for memory in (*given, *made, scratch):
         device.free(memory.tensor.buffer)

@@ -64,7 +64,7 @@ def agree(tested: TargetUnderTest) -> None:
 def _distinct(tested: TargetUnderTest, sample: Sample) -> Iterator[Sample]:
     """Yield accepted neighbors with other attributes: one for each set of attributes and whether the result has another type."""
     seen: set[object] = set()
-    for neighbor in with_other_attributes(sample.function, sample.inputs, tested.capabilities.quantisation.roundings):
+    for neighbor in with_other_attributes(sample.function, sample.inputs, tested.capabilities.requantization.roundings):
         kind = neighbor.names, neighbor.function.body.type == sample.function.body.type
         changed = sample.changed(tested, neighbor) if kind not in seen else None
         if changed is not None:

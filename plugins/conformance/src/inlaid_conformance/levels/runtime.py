@@ -530,7 +530,7 @@ def _use(device: Device) -> None:
     device.upload(np.zeros(BYTES, np.uint8), first, queue)
     device.wait(other, device.event(queue))
     device.copy(first, second, other)
-    device.synchronise(device.event(other))
+    device.synchronize(device.event(other))
     for tensor in (first, second):
         device.free(tensor.buffer)
     for each in (queue, other):

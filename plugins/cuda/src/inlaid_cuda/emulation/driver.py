@@ -180,7 +180,7 @@ class HostContext:
     def destroy_stream(self, stream: int) -> None:
         _take(self.streams, stream, "cuStreamDestroy")
 
-    def synchronise(self, stream: int) -> None:
+    def synchronize(self, stream: int) -> None:
         self._on(stream, "cuStreamSynchronize")
         for memory in [*self.memories.values()]:
             if not memory.intact():
@@ -202,7 +202,7 @@ class HostContext:
         self._on(stream, "cuStreamWaitEvent")
         _get(self.events, event, "cuStreamWaitEvent")
 
-    def synchronise_event(self, event: int) -> None:
+    def synchronize_event(self, event: int) -> None:
         self._check()
         _get(self.events, event, "cuEventSynchronize")
 

@@ -406,9 +406,9 @@ inline void start_barrier(void *barrier, unsigned count) {
     changes++;
 }
 
-// Fails unless a barrier was initialised; poisoned memory was not.
+// Fails unless a barrier was initialized; poisoned memory was not.
 inline TransferBarrier *valid(void *barrier) {
-    if (((TransferBarrier *)barrier)->valid != 0x5a) fail("a transfer barrier is not initialised");
+    if (((TransferBarrier *)barrier)->valid != 0x5a) fail("a transfer barrier is not initialized");
     return (TransferBarrier *)barrier;
 }
 

@@ -66,7 +66,7 @@ def copy_asynchronously(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt | None:
-    """Return the copy that replaces a vectorised store; None if the store is not a plain copy or its alignment cannot be proven."""
+    """Return the copy that replaces a vectorized store; None if the store is not a plain copy or its alignment cannot be proven."""
     condition, value = None, store.value
     if isinstance(value, ir.Select) and isinstance(value.otherwise, ir.Const):
         condition, value = value.condition, value.then

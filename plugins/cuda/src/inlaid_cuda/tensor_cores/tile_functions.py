@@ -3,7 +3,7 @@
 The host emulation uses a different encoding of tensor maps. It performs a load when a thread waits for it (`emulation.h`).
 
 Sources: PTX ISA 8.0 and later, "cp.async.bulk.tensor", "mbarrier", "Async Proxy"; CUDA C++ Programming Guide, "Using TMA to
-transfer multi-dimensional arrays", for the order of initialisation, fence and barrier.
+transfer multi-dimensional arrays", for the order of initialization, fence and barrier.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Load:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Return the emitters of the initialisation, wait and invalidation of mbarriers, keyed by intrinsic name."""
+    """Return the emitters of the initialization, wait and invalidation of mbarriers, keyed by intrinsic name."""
 
     def await_tile(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
         return [f"inlaid_await_tile({places[0].pointer}, {args[0]});"]

@@ -101,7 +101,7 @@ class _Loads:
         return CompileError(f"kernel {self.program.name}, operands of swizzled products: {problem}")
 
     def kernel(self, stmt: ir.Stmt) -> ir.Stmt:
-        """Rewrite the grid of a kernel. Each block first initialises its mbarriers and finally invalidates them."""
+        """Rewrite the grid of a kernel. Each block first initializes its mbarriers and finally invalidates them."""
         if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD and not stmt.over_threads:
             return mapped(stmt, self.kernel)
         if isinstance(stmt, (ir.Seq, ir.If, ir.Let)) and not any(map(self._is_load, ir.substatements(stmt))):

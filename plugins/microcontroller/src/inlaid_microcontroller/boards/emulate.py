@@ -19,7 +19,7 @@ LIMIT = 120.0
 FLAGS = ("-O2", "-std=c99", "-ffunction-sections", "-fdata-sections")
 """Compiler flags for a model's sources."""
 _HARNESS = ("-Os", "-std=gnu99", "-ffunction-sections", "-fno-tree-loop-distribute-patterns")
-"""Compiler flags for startup code and harness: optimise for size, and do not replace loops by library calls."""
+"""Compiler flags for startup code and harness: optimize for size, and do not replace loops by library calls."""
 _FIXED = ("board.h", "harness.c", "board.ld")
 
 

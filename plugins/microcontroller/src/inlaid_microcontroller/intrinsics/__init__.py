@@ -2,7 +2,7 @@
 
 With Arm's DSP extension, SMLAD multiplies two pairs of 16-bit numbers, SXTB16 extends every second byte of a word to 16 bits, and
 SMMLAR adds a number to the rounded upper half of a product. With MVE, VMLADAVA sums the products of 16 pairs of bytes, and other
-instructions multiply or requantise four sums at once. On other processors the functions are compiled from plain C, so generated
+instructions multiply or requantize four sums at once. On other processors the functions are compiled from plain C, so generated
 code is portable.
 
 `products` and `results` contain the functions for plain C and DSP, `mve` their bodies for MVE, `arithmetic` the functions that they

@@ -1,4 +1,4 @@
-"""Range analysis of requantisation. Kernels with small sums and shifts use a shorter version and store shifts in bytes."""
+"""Range analysis of requantization. Kernels with small sums and shifts use a shorter version and store shifts in bytes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from inlaid.tensor.analysis.ranges import Range
 from inlaid_microcontroller.schedules.vector_depthwise import window_sums
 
 LARGEST = 1 << 29
-"""Exclusive limit of bias magnitudes for the short requantisation. Below it, sums stay below 2^30."""
+"""Exclusive limit of bias magnitudes for the short requantization. Below it, sums stay below 2^30."""
 FARTHEST = -22
 """Largest right shift, as a negative number, if the zero point is added before shifting. The zero point, shifted left by as much,
 stays below 2^29."""
 
 
 def shifts(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> set[ir.Buffer]:
-    """Return the shift parameters of a kernel that may be stored in bytes; empty if the kernel needs the exact requantisation."""
-    return set() if is_exact(kernel, known) else {_inputs(stmt)[-1] for stmt in used_in(kernel) if _requantises(stmt)}
+    """Return the shift parameters of a kernel that may be stored in bytes; empty if the kernel needs the exact requantization."""
+    return set() if is_exact(kernel, known) else {_inputs(stmt)[-1] for stmt in used_in(kernel) if _requantizes(stmt)}
 
 
 def is_exact(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
-    """Test whether a kernel needs the exact requantisation, which accepts any sums and shifts and reads shifts as int32."""
+    """Test whether a kernel needs the exact requantization, which accepts any sums and shifts and reads shifts as int32."""
     used = used_in(kernel)
-    last = {_inputs(stmt)[-1] for stmt in used if _requantises(stmt)}
-    others = (buffer for stmt in used for buffer in (_inputs(stmt)[:-1] if _requantises(stmt) else _buffers(stmt)))
+    last = {_inputs(stmt)[-1] for stmt in used if _requantizes(stmt)}
+    others = (buffer for stmt in used for buffer in (_inputs(stmt)[:-1] if _requantizes(stmt) else _buffers(stmt)))
     return not last.isdisjoint(others) or not all(_is_small(stmt, kernel, known) for stmt in used)
 
 
@@ -33,8 +33,8 @@ def used_in(kernel: ir.LoopProgram) -> list[ir.Intrinsic]:
     return [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
 
 
-def _requantises(stmt: ir.Intrinsic) -> bool:
-    return window_sums(stmt.name) is not None or stmt.name.startswith(("rescale", "requantise"))
+def _requantizes(stmt: ir.Intrinsic) -> bool:
+    return window_sums(stmt.name) is not None or stmt.name.startswith(("rescale", "requantize"))
 
 
 def _buffers(stmt: ir.Intrinsic) -> list[ir.Buffer]:
@@ -42,16 +42,16 @@ def _buffers(stmt: ir.Intrinsic) -> list[ir.Buffer]:
 
 
 def _inputs(stmt: ir.Intrinsic) -> list[ir.Buffer]:
-    """Return the buffers that a requantisation reads, other than sums: biases (unless sums start with them), multipliers,
+    """Return the buffers that a requantization reads, other than sums: biases (unless sums start with them), multipliers,
     shifts."""
     rows = re.fullmatch(r"rescale_[a-z]+(\d)x\d", stmt.name)
     return _buffers(stmt)[2 if window_sums(stmt.name) is not None else 1 : -int(rows[1]) if rows else -1]
 
 
 def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
-    """Test whether the short version of an intrinsic is exact. A requantisation must have small biases and only right shifts. If it
+    """Test whether the short version of an intrinsic is exact. A requantization must have small biases and only right shifts. If it
     rounds away from 0, it tests the sign of the sum, so multipliers must be >= 0. The test passes for all other intrinsics."""
-    if not _requantises(stmt):
+    if not _requantizes(stmt):
         return True
     window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
     buffers = [*(_begun(stmt.regions[0].buffer, kernel) if begins else ()), *_inputs(stmt)]
@@ -65,6 +65,6 @@ def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Ra
 
 
 def _begun(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
-    """Return the parameters from which a kernel initialises the sums in `total`."""
+    """Return the parameters from which a kernel initializes the sums in `total`."""
     stores = (stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Store) and stmt.buffer is total)
     return {store.value.buffer for store in stores if isinstance(store.value, ir.Load) and store.value.buffer in kernel.params}

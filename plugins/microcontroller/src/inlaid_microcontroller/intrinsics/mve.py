@@ -23,8 +23,8 @@ INLAID_INLINE int32x4_t inlaid_vector_away(int32x4_t values, int32_t multiplier,
 """
 
 
-def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
-    """Yield the body that requantises sums to int8."""
+def requantized_lines(lanes: int, rounding: str) -> Iterator[str]:
+    """Yield the body that requantizes sums to int8."""
     few = lanes < LANES
     if few:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
@@ -72,7 +72,7 @@ def copy_lines() -> Iterator[str]:
 
 
 def addition_lines(lanes: int) -> Iterator[str]:
-    """Yield the body that adds elements of two quantised tensors."""
+    """Yield the body that adds elements of two quantized tensors."""
     few = lanes < LANES
     if few:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"

@@ -15,7 +15,7 @@ from inlaid_microcontroller.unit import PREFIX
 DOTS = (2, 4)
 """Lane counts of dot products."""
 _DSP_TILE = r"""/* This order needs the fewest registers; compilers would load first and spill sums. There are two statements, one
-   per channel, because a single one has more operands than there are registers if compilers do not optimise. */
+   per channel, because a single one has more operands than there are registers if compilers do not optimize. */
 INLAID_INLINE void inlaid_tile(const int8_t *a0, const int8_t *a1, const int8_t *b, int32_t *total) {
     int32_t even0, odd0, even1, odd1, even, odd;
     __asm__ volatile(

@@ -1,13 +1,13 @@
-"""Intrinsics that compute int8 results: requantised sums, requantised sums over depthwise windows, and sums of two tensors."""
+"""Intrinsics that compute int8 results: requantized sums, requantized sums over depthwise windows, and sums of two tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inlaid_microcontroller.intrinsics.mve import addition_lines, requantised_lines, window_lines
+from inlaid_microcontroller.intrinsics.mve import addition_lines, requantized_lines, window_lines
 from inlaid_microcontroller.intrinsics.printed import EXACT, GROUP, Printed, lines_of
 from inlaid_microcontroller.schedules.addition import RAISED, SCALARS, addition
-from inlaid_microcontroller.schedules.requantise import ROUNDINGS, requantisation, rescaling
+from inlaid_microcontroller.schedules.requantize import ROUNDINGS, requantization, rescaling
 from inlaid_microcontroller.schedules.vector_depthwise import LANES as CHANNELS
 from inlaid_microcontroller.schedules.vector_depthwise import SCALARS as LIMITS
 from inlaid_microcontroller.unit import PREFIX
@@ -17,7 +17,7 @@ def results(exact: bool) -> Iterator[Printed]:
     """Yield all result intrinsics. exact: yield the versions that accept sums and shifts of any size."""
     for rounding in ROUNDINGS:
         for lanes in range(1, GROUP + 1):
-            yield _requantise(lanes, rounding, exact)
+            yield _requantize(lanes, rounding, exact)
             yield _rescale(1, lanes, rounding, exact)
         yield _rescale(2, 2, rounding, exact)
     for lanes in range(1, GROUP + 1):
@@ -27,9 +27,9 @@ def results(exact: bool) -> Iterator[Printed]:
             yield _window(lanes, rounding, exact)
 
 
-def _requantise(lanes: int, rounding: str, exact: bool) -> Printed:
-    """Define the requantisation of sums to int8."""
-    name, kind = f"requantise_{rounding}{lanes}", EXACT if exact else ""
+def _requantize(lanes: int, rounding: str, exact: bool) -> Printed:
+    """Define the requantization of sums to int8."""
+    name, kind = f"requantize_{rounding}{lanes}", EXACT if exact else ""
     head = [
         f"INLAID_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
         f"    const {_shift_type(exact)} *shift, int8_t *out, int32_t zero, int32_t low, int32_t high) {{",
@@ -41,12 +41,12 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> Printed:
         total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
         lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
     lines += [f"    out[{lane}] = inlaid_within(v{lane}, low, high);" for lane in range(lanes)]
-    vectors = lines_of([*head, *requantised_lines(lanes, rounding)]) if lanes > 1 and not exact else ""
-    return Printed(name, requantisation(lanes, rounding), lines_of(lines), exact=exact, mve=vectors)
+    vectors = lines_of([*head, *requantized_lines(lanes, rounding)]) if lanes > 1 and not exact else ""
+    return Printed(name, requantization(lanes, rounding), lines_of(lines), exact=exact, mve=vectors)
 
 
 def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
-    """Define the requantisation to int8 of sums that were initialised with their biases."""
+    """Define the requantization to int8 of sums that were initialized with their biases."""
     name, kind = f"rescale_{rounding}{rows}x{lanes}", EXACT if exact else ""
     outs = ", ".join(f"int8_t *out{row}" for row in range(rows))
     lines = [
@@ -71,7 +71,7 @@ def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
 
 
 def _addition(lanes: int) -> Printed:
-    """Define the addition of two quantised tensors. Scaled values stay below 2^30, so nothing saturates."""
+    """Define the addition of two quantized tensors. Scaled values stay below 2^30, so nothing saturates."""
     scalars = ", ".join(f"int32_t {name}" for name in SCALARS)
     head = f"INLAID_INLINE void {PREFIX}addition{lanes}(const int8_t *a, const int8_t *b, int8_t *out, {scalars}) {{"
     plain, away = [head, f"    for (int32_t i = 0; i < {lanes}; i++) {{"], f"{PREFIX}{EXACT}away"
@@ -84,7 +84,7 @@ def _addition(lanes: int) -> Printed:
 
 
 def _window(lanes: int, rounding: str, exact: bool) -> Printed:
-    """Define the requantised sums over a depthwise window."""
+    """Define the requantized sums over a depthwise window."""
     name, kind = f"window{lanes}_{rounding}", EXACT if exact else ""
     head = [
         f"INLAID_INLINE void {PREFIX}{kind}{name}(const int8_t *a, const int8_t *b, const int32_t *bias,",

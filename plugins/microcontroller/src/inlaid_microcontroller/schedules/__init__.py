@@ -4,6 +4,6 @@ For int8 convolutions and matrix products, with channels last:
                               without vectors    with vectors (MVE)
     sums over all channels    direct             vector_direct
     depthwise                 depthwise          vector_depthwise
-`product` matches these kernels, `rows` provides the input rows, `epilogue` and `requantise` compute results from sums. `addition`
+`product` matches these kernels, `rows` provides the input rows, `epilogue` and `requantize` compute results from sums. `addition`
 adds two tensors. `scalar` schedules all other kernels.
 """

@@ -1,4 +1,4 @@
-"""Addition of two quantised tensors as in TensorFlow Lite: rescale both to a common scale, add, rescale to the result's scale."""
+"""Addition of two quantized tensors as in TensorFlow Lite: rescale both to a common scale, add, rescale to the result's scale."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from inlaid.tensor.scheduling.dot_products import dots_of
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
-from inlaid_microcontroller.schedules.requantise import intrinsic_for
+from inlaid_microcontroller.schedules.requantize import intrinsic_for
 from inlaid_microcontroller.schedules.rows import Rows, rows_of
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var

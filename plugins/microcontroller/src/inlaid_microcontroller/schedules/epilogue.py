@@ -11,17 +11,17 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_microcontroller.schedules.product import Product
-from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_for, requantisation, requantised, rescaling
+from inlaid_microcontroller.schedules.requantize import Requantized, intrinsic_for, requantization, requantized, rescaling
 from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
 INT8, INT32, BOOL = dtype("int8"), dtype("int32"), dtype("bool")
 MOST_PRODUCTS = 1 << 15
-"""Exclusive limit of the number of int8 products in a sum for the requantising intrinsics. Below it, the sum stays below 2^29."""
+"""Exclusive limit of the number of int8 products in a sum for the requantizing intrinsics. Below it, the sum stays below 2^29."""
 
 
 class Epilogue:
-    """The epilogue of a kernel. requantised: the matched requantisation, None for other epilogues. flat: one-dimensional buffers
+    """The epilogue of a kernel. requantized: the matched requantization, None for other epilogues. flat: one-dimensional buffers
     that replace parameters: the data and buffers of the result's shape (channels last), and per-channel parameters."""
 
     def __init__(self, product: Product, context: KernelContext) -> None:
@@ -37,10 +37,10 @@ class Epilogue:
             block = next(stmt for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Block) and stmt.name == final)
             assert isinstance(block.body, ir.Store)
             self._value, self._iters = block.body.value, block.body.indices
-        self.requantised = None if self._value is None else requantised(self._value, product.anchor.buffer)
-        own = () if (of := self.requantised) is None else (of.bias, of.multiplier, of.shift)
+        self.requantized = None if self._value is None else requantized(self._value, product.anchor.buffer)
+        own = () if (of := self.requantized) is None else (of.bias, of.multiplier, of.shift)
         if any(_size(buffer) != product.outputs for buffer in own) or product.summed >= MOST_PRODUCTS:
-            self.requantised, own = None, ()
+            self.requantized, own = None, ()
         shape = product.anchor.buffer.shape
         self.flat = {
             buffer: ir.Buffer(buffer.name, (_size(buffer),), buffer.dtype)
@@ -60,7 +60,7 @@ class Epilogue:
         `first`."""
         rows, lanes = _shape(total)
         biased = self._begins_biased(lanes)
-        bias = self.flat[self.requantised.bias] if biased and self.requantised is not None else None
+        bias = self.flat[self.requantized.bias] if biased and self.requantized is not None else None
         return [
             ir.Store(
                 total,
@@ -73,7 +73,7 @@ class Epilogue:
 
     def results(self, total: ir.Buffer, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
         """Build stores of the results of rows of sums, one row per pixel, over adjacent output channels starting at `first`.
-        Channels past the last output channel are skipped. The sums must have been initialised by `start`."""
+        Channels past the last output channel are skipped. The sums must have been initialized by `start`."""
         product = self._product
         rows, lanes = _shape(total)
         whole = self._rescaled(total, 0, rows, first, pixels) if self._begins_biased(lanes) else []
@@ -93,17 +93,17 @@ class Epilogue:
         return done
 
     def _begins_biased(self, lanes: int) -> bool:
-        """Test whether to initialise sums with their biases, which saves an addition per sum. False if a tile may exceed the output
+        """Test whether to initialize sums with their biases, which saves an addition per sum. False if a tile may exceed the output
         channels, if the zero point is not an int8, or if the target has no rescaling intrinsic."""
-        of = self.requantised
+        of = self.requantized
         if of is None or self._product.outputs % lanes or not INT8.limits[0] <= of.zero <= INT8.limits[1]:
             return False
         return intrinsic_for(rescaling(1, lanes, of.rounding), self._context) is not None
 
     def _rescaled(self, total: ir.Buffer, row: int, rows: int, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
-        """Build stores of the results of rows of sums initialised with their biases: all rows at once if an intrinsic does, else
+        """Build stores of the results of rows of sums initialized with their biases: all rows at once if an intrinsic does, else
         row by row."""
-        of, lanes = self.requantised, _shape(total)[1]
+        of, lanes = self.requantized, _shape(total)[1]
         assert of is not None
         intrinsic = intrinsic_for(rescaling(rows, lanes, of.rounding), self._context)
         if intrinsic is None:
@@ -121,10 +121,10 @@ class Epilogue:
 
     def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
         """Build stores of the results of some lanes of a row of sums, starting at channel `first`. All channels must exist, and the
-        sums must have been initialised with zero."""
-        of, product = self.requantised, self._product
+        sums must have been initialized with zero."""
+        of, product = self.requantized, self._product
         place = arith.simplify(pixel * product.outputs + first)
-        intrinsic = None if of is None else intrinsic_for(requantisation(lanes, of.rounding), self._context)
+        intrinsic = None if of is None else intrinsic_for(requantization(lanes, of.rounding), self._context)
         if of is None or intrinsic is None:
             sums = [ir.load(total, (arith.wrap(row), arith.wrap(lane + each))) for each in range(lanes)]
             return [self._store(each, arith.simplify(first + number), pixel) for number, each in enumerate(sums)]
@@ -171,7 +171,7 @@ def _shape(total: ir.Buffer) -> tuple[int, int]:
     return rows, lanes
 
 
-def _limits(of: Requantised) -> tuple[ir.Expr, ...]:
+def _limits(of: Requantized) -> tuple[ir.Expr, ...]:
     return tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high))
 
 

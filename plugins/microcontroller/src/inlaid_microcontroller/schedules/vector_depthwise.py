@@ -1,6 +1,6 @@
 """Schedule of int8 depthwise convolutions with channels last on processors with vectors. Computes one window at a time.
 
-An intrinsic sums the products of a window for several adjacent channels and requantises the sums. The shapes of its regions are
+An intrinsic sums the products of a window for several adjacent channels and requantizes the sums. The shapes of its regions are
 fixed, but the strides of a window depend on the image. So each window has a separate intrinsic, whose name includes the strides.
 """
 
@@ -14,7 +14,7 @@ from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
-from inlaid_microcontroller.schedules.requantise import ROUNDINGS, requantised_value
+from inlaid_microcontroller.schedules.requantize import ROUNDINGS, requantized_value
 from inlaid_microcontroller.schedules.rows import rows_of
 from inlaid_microcontroller.schedules.vector_direct import vector_dot
 from inlaid_runtime import arith
@@ -32,7 +32,7 @@ _NAME = re.compile(r"window(\d)_(\w+)_(\d+)x(\d+)_(\d+)_(\d+)")
 
 @dataclass(frozen=True)
 class WindowSums:
-    """Requantised sums over a window of `rows` by `columns`, for `lanes` adjacent channels of data with `channels` channels. row:
+    """Requantized sums over a window of `rows` by `columns`, for `lanes` adjacent channels of data with `channels` channels. row:
     stride of rows in elements. rounding: see `inlaid.ops.fixed_point`."""
 
     lanes: int
@@ -73,7 +73,7 @@ class WindowSums:
         weight = ir.cast(ir.load(b, ((ky * self.columns + kx) * self.channels + i,)), INT32)
         taps = ir.For(kx, arith.wrap(self.columns), ir.Store(total, (), ir.load(total, ()) + data * weight))
         loads = (ir.load(total, ()), *(ir.load(part, (i,)) for part in (bias, multiplier, shift)))
-        value = requantised_value(*loads, *(ir.load(scalar, ()) for scalar in scalars), rounding=self.rounding)
+        value = requantized_value(*loads, *(ir.load(scalar, ()) for scalar in scalars), rounding=self.rounding)
         body = ir.Seq(
             (ir.Store(total, (), ir.const(0, INT32)), ir.For(ky, arith.wrap(self.rows), taps), ir.Store(out, (i,), value))
         )
@@ -90,7 +90,7 @@ def window_sums(name: str) -> WindowSums | None:
 
 
 class VectorDepthwiseRule:
-    """Schedule rule for requantised int8 depthwise convolutions on processors with vectors."""
+    """Schedule rule for requantized int8 depthwise convolutions on processors with vectors."""
 
     name = "vector_depthwise"
 
@@ -99,7 +99,7 @@ class VectorDepthwiseRule:
         product = find_layer(program, given)
         if product is None or vector_dot(context) is None or not product.by_channel:
             return None
-        of = Epilogue(product, context).requantised
+        of = Epilogue(product, context).requantized
         if of is None or abs(of.zero) > MOST or of.low < -128 or of.high > 127:
             return None
         # Weights have order KH KW C.
@@ -111,9 +111,9 @@ class VectorDepthwiseRule:
 def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
     """Build the loop nest:
 
-    for y, x, channels: out = requantise(sums of the window)
+    for y, x, channels: out = requantize(sums of the window)
     """
-    of = epilogue.requantised
+    of = epilogue.requantized
     assert of is not None
     weights = ir.Buffer(product.weights.name, (product.rows.taps * product.columns.taps * product.outputs,), INT8)
     rows = rows_of(product, epilogue.flat[product.data])

@@ -1,6 +1,6 @@
 """Schedule of int8 convolutions and matrix products with channels last, by dot products of vectors.
 
-A tile is one pixel by as many adjacent output channels as are requantised at once. Its sums are computed in chunks; a chunk reads
+A tile is one pixel by as many adjacent output channels as are requantized at once. Its sums are computed in chunks; a chunk reads
 one vector of data. If a window has fewer contiguous elements than a vector, or the channels are not a multiple of a vector, the
 weights of the rest of a chunk are 0, so the data there are irrelevant.
 """
@@ -15,7 +15,7 @@ from inlaid.tensor.scheduling.dot_products import Dot, dots_of
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer, merged
-from inlaid_microcontroller.schedules.requantise import intrinsic_for
+from inlaid_microcontroller.schedules.requantize import intrinsic_for
 from inlaid_microcontroller.schedules.rows import Rows, copy_run, rows_of
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar, Var

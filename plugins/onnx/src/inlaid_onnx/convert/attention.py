@@ -22,7 +22,7 @@ from inlaid.ops.convolution import conv
 from inlaid.ops.elementwise import add, exp, mul, sub
 from inlaid.ops.index import take
 from inlaid.ops.linear import matmul
-from inlaid.ops.normalise import softmax
+from inlaid.ops.normalize import softmax
 from inlaid.ops.shape import concat, full, pad, reshape, transpose
 from inlaid.ops.steps import States, run_steps
 from inlaid_onnx.node import Converter, Node

@@ -87,8 +87,8 @@ def _string_split(node: Node) -> tuple[Expr, ...]:
     return tuple_item(found, 0, node.span), tuple_item(found, 1, node.span)
 
 
-def _string_normalise(node: Node) -> Expr:
-    return ops.string_normalise(
+def _string_normalize(node: Node) -> Expr:
+    return ops.string_normalize(
         node.input(0),
         case=node.attrs.get("case_change_action", "NONE"),
         case_sensitive=bool(node.attrs.get("is_case_sensitive", 0)),
@@ -117,6 +117,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "OptionalGetElement": _get_element,
     "StringConcat": _plain("string_concat"),
     "StringSplit": _string_split,
-    "StringNormalizer": _string_normalise,
+    "StringNormalizer": _string_normalize,
     "RegexFullMatch": _regex,
 }

@@ -9,7 +9,7 @@ from inlaid.graph.ir import Expr
 from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, squeeze, tensor_of, widened
 from inlaid.ops.elementwise import div, equal, mul, neg, where
 from inlaid.ops.index import take, take_along_axis
-from inlaid.ops.normalise import log_softmax
+from inlaid.ops.normalize import log_softmax
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import full
 from inlaid_onnx.node import Converter, Node

@@ -76,7 +76,7 @@ def _bernoulli(node: Node) -> Expr:
 
 
 def _multinomial(node: Node) -> Expr:
-    """Convert Multinomial: draw classes from unnormalised log probabilities, (N, C) -> (N, samples), as the argmax of log
+    """Convert Multinomial: draw classes from unnormalized log probabilities, (N, C) -> (N, samples), as the argmax of log
     probability plus Gumbel noise (Gumbel, 1954)."""
     logits = widened(node.input(0))
     of, (batch, classes) = tensor_of(logits).dtype, tensor_of(logits).shape

@@ -34,8 +34,8 @@ def _softmax_zero(scores: Expr) -> Expr:
     """Apply softmax to the non-zero scores; zeros stay zero."""
     of = tensor_of(scores).dtype
     zero = ops.less_equal(ops.abs(scores), scalar(1e-7, of))
-    centred = ops.sub(scores, ops.reduce_max(scores, axes=(1,), keepdims=True))
-    exponents = ops.where(zero, scalar(0, of), ops.exp(centred))
+    centerd = ops.sub(scores, ops.reduce_max(scores, axes=(1,), keepdims=True))
+    exponents = ops.where(zero, scalar(0, of), ops.exp(centerd))
     total = ops.reduce_sum(exponents, axes=(1,), keepdims=True)
     return ops.div(exponents, ops.where(ops.equal(total, scalar(0, of)), scalar(1, of), total))
 

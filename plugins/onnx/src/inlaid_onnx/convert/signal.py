@@ -147,12 +147,12 @@ def _mel_weights(node: Node) -> Expr:
     mels = [2595 * math.log10(1 + edge / 700) for edge in (low, high)]
     edges = mels[0] + np.arange(bands + 2) * (mels[1] - mels[0]) / (bands + 2)
     bins = np.floor((length + 1) * 700 * (10 ** (edges / 2595) - 1) / rate)
-    lower, centre, upper = (bins[start : start + bands] for start in range(3))
+    lower, center, upper = (bins[start : start + bands] for start in range(3))
     position = np.arange(length // 2 + 1)[:, None]
     with np.errstate(all="ignore"):
-        rising = np.where(centre == lower, 1.0, (position - lower) / (centre - lower))
-        falling = (upper - position) / (upper - centre)
-    inside_rising, inside_falling = (lower <= position) & (position <= centre), (centre < position) & (position < upper)
+        rising = np.where(center == lower, 1.0, (position - lower) / (center - lower))
+        falling = (upper - position) / (upper - center)
+    inside_rising, inside_falling = (lower <= position) & (position <= center), (center < position) & (position < upper)
     weights = np.where(inside_rising, rising, np.where(inside_falling, falling, 0.0))
     return constant(weights.astype(dtype_of(node.attrs.get("output_datatype", 1)).numpy))
 

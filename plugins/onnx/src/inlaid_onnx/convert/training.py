@@ -1,4 +1,4 @@
-"""Optimiser steps. Inputs: learning rate R, step T, then groups of n tensors: parameters X, gradients G, optimiser states."""
+"""Optimizer steps. Inputs: learning rate R, step T, then groups of n tensors: parameters X, gradients G, optimizer states."""
 
 from __future__ import annotations
 

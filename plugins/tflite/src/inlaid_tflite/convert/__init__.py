@@ -10,7 +10,7 @@ from inlaid_tflite.convert.control import CONVERTERS as CONTROL
 from inlaid_tflite.convert.conversion import CONVERTERS as CONVERSION
 from inlaid_tflite.convert.detect import CONVERTERS as DETECT
 from inlaid_tflite.convert.index import CONVERTERS as INDEX
-from inlaid_tflite.convert.normalise import CONVERTERS as NORMALISE
+from inlaid_tflite.convert.normalize import CONVERTERS as NORMALIZE
 from inlaid_tflite.convert.pool import CONVERTERS as POOL
 from inlaid_tflite.convert.product import CONVERTERS as PRODUCT
 from inlaid_tflite.convert.recurrent import CONVERTERS as RECURRENT
@@ -24,7 +24,7 @@ from inlaid_tflite.node import Converter
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
-        **NORMALISE,
+        **NORMALIZE,
         **BINARY,
         **CONTROL,
         **CONVERSION,

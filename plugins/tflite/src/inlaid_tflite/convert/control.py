@@ -57,7 +57,7 @@ def _call(node: Node) -> tuple[Expr, ...]:
 
 
 def _call_once(node: Node) -> tuple[Expr, ...]:
-    node.scope.initialise(node.option("InitSubgraphIndex"))
+    node.scope.initialize(node.option("InitSubgraphIndex"))
     return ()
 
 

@@ -1,4 +1,4 @@
-"""Quantisation, dequantisation and casts."""
+"""Quantization, dequantization and casts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from inlaid_tflite.fixed import in_vectors, rounded_away, whole_vectors
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
 
 FLOATS = 8
-"""Floats per iteration of LiteRT's vector code for quantisation."""
+"""Floats per iteration of LiteRT's vector code for quantization."""
 VECTOR = 16
-"""Elements per iteration of LiteRT's vector code for requantisation."""
+"""Elements per iteration of LiteRT's vector code for requantization."""
 
 
 def _quantize(node: Node) -> Expr:
@@ -64,8 +64,8 @@ def _dequantize(node: Node) -> Expr:
     shape = [-1 if axis == found.axis else 1 for axis in range(len(node.tensor(0).shape))]
     with node.relations():
         require_equal(len(found.scale), node.shape(0)[found.axis], f"the number of scales of dimension {found.axis}")
-    centred = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(found.zero_point.astype(np.int32).reshape(shape)))
-    return ops.mul(ops.cast(centred, dtype="float32"), constant(found.scale.reshape(shape)))
+    centerd = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(found.zero_point.astype(np.int32).reshape(shape)))
+    return ops.mul(ops.cast(centerd, dtype="float32"), constant(found.scale.reshape(shape)))
 
 
 def _cast(node: Node) -> Expr:
@@ -76,7 +76,7 @@ def _cast(node: Node) -> Expr:
 
 
 def _fake_quant(node: Node) -> Expr:
-    """Convert FAKE_QUANT: round real numbers to the quantisation steps between two bounds; 0 is a step."""
+    """Convert FAKE_QUANT: round real numbers to the quantization steps between two bounds; 0 is a step."""
     low, high, bits = np.float32(node.options.Min()), np.float32(node.options.Max()), node.options.NumBits()
     if node.options.NarrowRange():
         raise node.error("narrow_range must be False: LiteRT does not support it")

@@ -48,13 +48,13 @@ def _gather_nd(node: Node) -> Expr:
 
 
 def _embedding_lookup(node: Node) -> Expr:
-    """Convert EMBEDDING_LOOKUP: gather rows of a table. A quantised table with a float result is dequantised."""
+    """Convert EMBEDDING_LOOKUP: gather rows of a table. A quantized table with a float result is dequantized."""
     rows = ops.take(node.input(1), node.input(0), axis=0)
     if not node.is_float() or node.tensor(1).dtype.is_float:
         return rows
     scales = node.scales(node.tensor(1))
     if np.any(scales.zero_point) or len(scales.scale) not in (1, node.tensor(1).shape[0]):
-        raise node.error("a quantised table must have zero points of 0, and one scale or one per row")
+        raise node.error("a quantized table must have zero points of 0, and one scale or one per row")
     if len(scales.scale) == 1:
         factor: Expr = constant(scales.scale.reshape(()))
     else:

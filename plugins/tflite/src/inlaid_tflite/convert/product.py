@@ -73,7 +73,7 @@ def _along(shape: tuple[int, ...], size: Dim) -> tuple[Dim, ...]:
 
 
 def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[float]:
-    """Return the real requantisation factors of a product, one per output channel or one for all."""
+    """Return the real requantization factors of a product, one per output channel or one for all."""
     node.require("int8", "uint8", "int16")
     scale, _ = node.pair(node.tensor(data))
     scales = node.scales(node.tensor(weights))
@@ -110,14 +110,14 @@ def _channels(node: Node) -> int:
 
 
 def _weights(node: Node, index: int = 1) -> Expr:
-    """Return an input as weights: dequantised if the data is float, otherwise with the zero points subtracted."""
+    """Return an input as weights: dequantized if the data is float, otherwise with the zero points subtracted."""
     found, tensor = node.input(index), node.tensor(index)
     if tensor.dtype.is_float:
         return found
     scales = node.scales(tensor)
     if not node.is_float():
         if np.any(scales.zero_point):
-            return _centred(node, index)
+            return _centerd(node, index)
         return constant(node.array(index).astype(np.int8)) if tensor.dtype.bits < 8 else found
     stored = node.array(index)
     shape = [-1 if axis == scales.axis and len(scales.scale) > 1 else 1 for axis in range(stored.ndim)]
@@ -125,7 +125,7 @@ def _weights(node: Node, index: int = 1) -> Expr:
     return constant(real.astype(np.float32))
 
 
-def _centred(node: Node, index: int) -> Expr:
+def _centerd(node: Node, index: int) -> Expr:
     """Subtract the zero point of 8-bit integers; the result has 16 bits if the zero point is not 0."""
     _, zero_point = node.pair(node.tensor(index))
     found = node.input(index)
@@ -163,7 +163,7 @@ def _fully_connected(node: Node) -> Expr:
 
 
 def _stored_rows(node: Node, total: Expr, outputs: int) -> Expr:
-    """Requantise the sums of a fully connected layer. LiteRT scales int64 sums in float64."""
+    """Requantize the sums of a fully connected layer. LiteRT scales int64 sums in float64."""
     factors = _factors(node, outputs)
     if tensor_type(total).dtype.name == "int32":
         return node.stored(total, factors, 1, "up")
@@ -175,7 +175,7 @@ def _batch_matmul(node: Node) -> Expr:
     """Convert BATCH_MATMUL. The options adj_x and adj_y transpose an operand."""
     sides = []
     for index, transposed in ((0, node.option("AdjX")), (1, node.option("AdjY"))):
-        side = _weights(node, index) if node.is_float() else _centred(node, index)
+        side = _weights(node, index) if node.is_float() else _centerd(node, index)
         rank = tensor_type(side).rank
         sides.append(_moved(side, (*range(rank - 2), rank - 1, rank - 2)) if transposed else side)
     if node.is_float():
@@ -208,7 +208,7 @@ def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], channe
 
 def _transpose_conv(node: Node) -> Expr:
     strides = strides_of(node)
-    data = _centred(node, 2) if not node.is_float() else node.input(2)
+    data = _centerd(node, 2) if not node.is_float() else node.input(2)
     weights = _moved(_weights(node), (3, 0, 1, 2))
     outputs, rows, columns, _ = node.tensor(1).shape
     pads = _crops(node, (rows, columns), strides, outputs)

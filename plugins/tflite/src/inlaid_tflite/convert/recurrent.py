@@ -1,6 +1,6 @@
 """Recurrent layers. Their states are inputs and outputs of the model.
 
-8-bit weights with float data are dequantised. LiteRT quantises the data to 8 bits instead, so results differ.
+8-bit weights with float data are dequantized. LiteRT quantizes the data to 8 bits instead, so results differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INPUT, FORGET, CELL, OUTPUT = range(GATES)
 
 
 def _real(node: Node, index: int) -> Expr:
-    """Return an input as floats. A quantised input is dequantised."""
+    """Return an input as floats. A quantized input is dequantized."""
     if node.tensor(index).dtype.is_float:
         return node.input(index)
     scale, zero_point = node.pair(node.tensor(index))
@@ -324,7 +324,7 @@ def _svdf(node: Node) -> Updated:
 
 
 def _stored_features(node: Node) -> Expr:
-    """Multiply data by the feature filters, and requantise the product to int16 with the scale of the state."""
+    """Multiply data by the feature filters, and requantize the product to int16 with the scale of the state."""
     node.require("int8")
     if node.tensor(4).dtype.name != "int16":
         raise node.error(f"the state must be int16, got {node.tensor(4).dtype}")

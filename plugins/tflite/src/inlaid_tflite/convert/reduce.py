@@ -44,7 +44,7 @@ def _plain(operator: Callable[..., Expr]) -> Converter:
 def _extreme(operator: Callable[..., Expr]) -> Converter:
     def convert(node: Node) -> Expr:
         if node.is_stored() and node.pair(node.tensor(0)) != node.pair(node.result):
-            raise node.error("the scales of the input and the result must be equal: requantise the result with QUANTIZE")
+            raise node.error("the scales of the input and the result must be equal: requantize the result with QUANTIZE")
         return _reduced(node, operator, node.input(0))
 
     return convert
@@ -102,7 +102,7 @@ def _prod(node: Node) -> Expr:
     if not 0 < count <= LONGEST_PRODUCT:
         raise node.error(f"a product of stored integers must have at most {LONGEST_PRODUCT} factors, got {count}: use floats")
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    if count == 1:  # LiteRT copies without requantising
+    if count == 1:  # LiteRT copies without requantizing
         return node.input(0) if node.options.KeepDims() else squeeze(node.input(0), *axes)
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     factor = float(scale) / float(result) ** (1 / count)

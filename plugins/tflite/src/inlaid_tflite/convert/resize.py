@@ -37,12 +37,12 @@ def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
 
 
 def _nearest(node: Node) -> Expr:
-    value, centred, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
+    value, centerd, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
     for axis, sizes in enumerate(_sizes(node), 1):
         before, after = _known(node, sizes)
         whole = aligned and after > 1
         scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
-        places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
+        places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if centerd else 0)) * scale
         places = half_away(places) if aligned else np.floor(places)
         value = ops.take(value, constant(np.clip(places, 0, before - 1).astype(np.int32)), axis=axis)
     return value
@@ -87,7 +87,7 @@ def _column(weights: Array, axis: int) -> Array:
 
 
 def _weights(node: Node, before: int, after: int) -> tuple[Array, Array, Array]:
-    """Return, for each output position, the lower and upper neighbour, and the 10-bit weight of the upper one."""
+    """Return, for each output position, the lower and upper neighbor, and the 10-bit weight of the upper one."""
     scale = ((before << BITS) + after // 2) // after
     if node.option("AlignCorners", False) and after > 1:
         scale = (((before - 1) << BITS) + (after - 1) // 2) // (after - 1)

@@ -142,15 +142,15 @@ def _concatenation(node: Node) -> Expr:
 
 
 def _rescaled(node: Node, index: int) -> Expr:
-    """Requantise a stored input to the scale and zero point of the result. LiteRT requantises only uint8."""
+    """Requantize a stored input to the scale and zero point of the result. LiteRT requantizes only uint8."""
     value, tensor, result = node.input(index), node.tensor(index), node.result
-    if tensor.quantisation is None or result.quantisation is None or tensor.dtype.is_float:
+    if tensor.quantization is None or result.quantization is None or tensor.dtype.is_float:
         return value
     (scale, zero_point), (target, moved) = node.pair(tensor), node.pair(result)
     if scale == target and zero_point == moved:
         return value
     if tensor.dtype.bits != 8:
-        raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: requantise the parts")
+        raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: requantize the parts")
     factor = np.float32(scale * (np.float32(1) / target))
     real = all_values(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
     limits = np.iinfo(result.dtype.name)

@@ -185,7 +185,7 @@ def _pads(node: Node) -> list[tuple[Dim, Dim]]:
 def _zero(node: Node) -> Expr:
     """Return the stored value that represents 0 in the result."""
     of = node.result
-    zero_point = 0 if of.quantisation is None or of.dtype.is_float else node.pair(of)[1]
+    zero_point = 0 if of.quantization is None or of.dtype.is_float else node.pair(of)[1]
     return scalar(zero_point, of.dtype)
 
 

@@ -31,13 +31,13 @@ def _plain(operator: Any) -> Converter:
     return lambda node: operator(node.input(0))
 
 
-def _centred(node: Node, x: Expr) -> Expr:
+def _centerd(node: Node, x: Expr) -> Expr:
     _, zero_point = node.pair(node.tensor(0))
     return ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(zero_point)))
 
 
 def _rescaled(node: Node, wide: Expr) -> Expr:
-    """Requantise int32 from the scale of input 0 to the result."""
+    """Requantize int32 from the scale of input 0 to the result."""
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     return node.stored(wide, [float(scale / result)]) if scale != result else node.placed(wide)
 
@@ -45,7 +45,7 @@ def _rescaled(node: Node, wide: Expr) -> Expr:
 def _abs(node: Node) -> Expr:
     if not node.is_stored():
         return ops.abs(node.input(0))
-    return apply_by_table(node, lambda x: _rescaled(node, ops.abs(_centred(node, x))))
+    return apply_by_table(node, lambda x: _rescaled(node, ops.abs(_centerd(node, x))))
 
 
 def _sqrt(node: Node) -> Expr:
@@ -54,7 +54,7 @@ def _sqrt(node: Node) -> Expr:
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
 
     def build(x: Expr) -> Expr:
-        real = ops.sqrt(ops.mul(ops.cast(_centred(node, x), dtype="float32"), constant(scale)))
+        real = ops.sqrt(ops.mul(ops.cast(_centerd(node, x), dtype="float32"), constant(scale)))
         return node.placed(ops.cast(ops.div(real, constant(result)), dtype="int32"))
 
     return apply_by_table(node, build)
@@ -76,7 +76,7 @@ def _rsqrt(node: Node) -> Expr:
 
 def _rsqrt_8(node: Node, x: Expr, factor: float) -> Expr:
     """Compute the reciprocal square root of int8 in integers; 0 gives the maximum."""
-    wide = _centred(node, x)
+    wide = _centerd(node, x)
     multiplier, shift = inverse_root(wide)
     (outer,), (places,) = fixed_points([factor])
     one, kept = constant(np.ones(256, np.int32)), constant(np.int32(RSQRT_BITS))
@@ -117,7 +117,7 @@ def _bounded(least: float, greatest: float) -> Converter:
 
         def build(x: Expr) -> Expr:
             (scale, _), (result, zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
-            moved = ops.add(scaled(_centred(node, x), [scale / result]), constant(np.int32(zero_point)))
+            moved = ops.add(scaled(_centerd(node, x), [scale / result]), constant(np.int32(zero_point)))
             return ops.cast(ops.clip(moved, minimum=float(low), maximum=float(high)), dtype=node.result.dtype.name)
 
         return apply_by_table(node, build)
@@ -195,7 +195,7 @@ def _leaky_relu(node: Node) -> Expr:
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
 
     def build(x: Expr) -> Expr:
-        wide = _centred(node, x)
+        wide = _centerd(node, x)
         kept, shrunk = scaled(wide, [scale / result]), scaled(wide, [scale * alpha / result])
         return node.placed(ops.where(ops.less(wide, constant(np.int32(0))), shrunk, kept))
 

@@ -1,4 +1,4 @@
-"""Memory rules: no races, reads of initialised elements only, the OUT buffer, and the accesses of GEMM and ALU.
+"""Memory rules: no races, reads of initialized elements only, the OUT buffer, and the accesses of GEMM and ALU.
 
 The checker walks the stream in one order of execution and keeps the last access of each module to each element. An access races
 with every access that its vector clock does not cover (Flanagan and Freund, FastTrack, 2009). A stream without races computes the
@@ -55,7 +55,7 @@ class MemoryRules:
         sizes = {memory.name: config.depth(memory) for memory in Memory} | {"DRAM": len(dram) // self._grain + 1}
         self._last = {name: {module: np.zeros(sizes[name], np.int32) for module in _ACCESSORS[name]} for name in _ACCESSORS}
         """Last access of each module to each element: 1-based position in the module's program; 0 if there is no access."""
-        self._initialised = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
+        self._initialized = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
         self._out = np.zeros(config.depth(Memory.OUT), np.int8)
         self._uops = np.zeros(config.depth(Memory.UOP), np.uint32)
         self._uops_known = True
@@ -73,15 +73,15 @@ class MemoryRules:
                 pass
 
     def skip(self, number: int, instruction: Instruction) -> None:
-        """Apply an instruction with unknown effects. Marks all elements that it may write as initialised, to avoid follow-up
+        """Apply an instruction with unknown effects. Marks all elements that it may write as initialized, to avoid follow-up
         errors."""
         match instruction:
             case Load(memory=Memory.UOP):
                 self._uops_known = False
             case Load(memory=Memory.INP | Memory.WGT):
-                self._initialised[instruction.memory][:] = True
+                self._initialized[instruction.memory][:] = True
             case Load() | Gemm() | Alu():
-                self._initialised[Memory.ACC][:] = True
+                self._initialized[Memory.ACC][:] = True
                 self._out[:] = _Out.COMPUTED
             case Store() | Finish():
                 pass
@@ -91,7 +91,7 @@ class MemoryRules:
         elements = slice(load.sram_base, load.sram_base + load.sram_size)
         rows = self._rows(load, load.memory)
         self._access(number, load, "DRAM", rows)
-        self._initialised[memory][elements] = True
+        self._initialized[memory][elements] = True
         if memory is Memory.ACC:
             # LOAD ACC does not write OUT, but it makes the element stale for a STORE.
             self._access(number, load, "OUT", elements)
@@ -116,12 +116,12 @@ class MemoryRules:
         state = _Out(int(self._out[elements][worst]))
         if state is not _Out.COMPUTED:
             text = f"expected elements that GEMM or ALU wrote last, found OUT {store.sram_base + worst} {state.name.lower()}"
-            rule = Rule.INITIALISED if state is _Out.UNDEFINED else Rule.OUT_BUFFER
+            rule = Rule.INITIALIZED if state is _Out.UNDEFINED else Rule.OUT_BUFFER
             self._report(number, rule, f"{text}; {_TO_COMPUTE[state]}")
 
     def _compute(self, number: int, compute: Gemm | Alu) -> None:
         uops = slice(compute.uop_begin, compute.uop_end)
-        if not self._uops_known or not self._check_initialised(number, Memory.UOP, np.arange(uops.start, uops.stop)):
+        if not self._uops_known or not self._check_initialized(number, Memory.UOP, np.arange(uops.start, uops.stop)):
             self.skip(number, compute)
             return
         footprint = self._footprints.of(compute, self._uops[uops])
@@ -135,18 +135,18 @@ class MemoryRules:
             text = f"expected {DISTANCE} micro-ops from the write of an accumulator to its next access, found fewer"
             self._report(number, Rule.DISTANCE, f"{text}; make the innermost loop move dst")
         for memory, indices in footprint.read:
-            self._check_initialised(number, memory, indices)
+            self._check_initialized(number, memory, indices)
             if memory is not Memory.ACC:
                 self._access(number, compute, memory.name, indices)
         self._access(number, compute, "OUT", footprint.written)
-        self._initialised[Memory.ACC][footprint.written] = True
+        self._initialized[Memory.ACC][footprint.written] = True
         self._out[footprint.written] = _Out.RESET if isinstance(compute, Gemm) and compute.reset else _Out.COMPUTED
 
-    def _check_initialised(self, number: int, memory: Memory, indices: Indices) -> bool:
-        initialised = self._initialised[memory][indices]
-        if not initialised.all():
-            text = f"expected initialised elements, found {memory.name} {indices[initialised.argmin()]} unwritten; write it before"
-            self._report(number, Rule.INITIALISED, text)
+    def _check_initialized(self, number: int, memory: Memory, indices: Indices) -> bool:
+        initialized = self._initialized[memory][indices]
+        if not initialized.all():
+            text = f"expected initialized elements, found {memory.name} {indices[initialized.argmin()]} unwritten; write it before"
+            self._report(number, Rule.INITIALIZED, text)
             return False
         return True
 

@@ -61,7 +61,7 @@ def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order
 
 
 def _queues(instruction: Instruction, kind: str) -> list[Queue]:
-    """Return the queues that an instruction pops or pushes. Flags that refer to absent neighbours are ignored."""
+    """Return the queues that an instruction pops or pushes. Flags that refer to absent neighbors are ignored."""
     own, flags = instruction.module, instruction.flags
     others = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
     found = [Module(own + step) for step, given in others if given and own + step in (0, 1, 2)]

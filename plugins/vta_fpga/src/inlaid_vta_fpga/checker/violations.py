@@ -1,6 +1,6 @@
 """Rules of legal VTA streams, and their violations.
 
-Source: behaviour that the hardware (HLS and Chisel) and simulators of apache/tvm-vta (2022-01) leave undefined.
+Source: behavior that the hardware (HLS and Chisel) and simulators of apache/tvm-vta (2022-01) leave undefined.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rule(StrEnum):
     DEADLOCK = "deadlock"  # Every instruction runs, with command queues of 512 filled in program order
     BEFORE_FINISH = "before-finish"  # Tokens order every instruction before FINISH
     RACE = "race"  # Tokens order any two accesses to one element if one of them is a write
-    INITIALISED = "initialised-read"  # Elements are written before they are read
+    INITIALIZED = "initialized-read"  # Elements are written before they are read
     OUT_BUFFER = "out-buffer"  # GEMM or ALU wrote what STORE reads: neither LOAD ACC nor a reset writes to OUT
     DISTANCE = "accumulator-distance"  # Within an instruction, an accumulator is accessed at least 3 micro-ops after its write
     CONSTANT_UOPS = "constant-micro-ops"  # No STORE overwrites micro-ops that are loaded later: the checker must know their values

@@ -1,7 +1,7 @@
 """Layers as tensor expressions over blocked DRAM buffers: one loop program for each layer, one block for each stage.
 
 DRAM holds activations as int8 [n, channels / block, rows, columns, block], matrices as [rows, channels / block, block], weights and
-biases as `compiler.legalise` packs them. Each stage of a kernel writes a separate buffer. `accumulate_in_place` later merges the
+biases as `compiler.legalize` packs them. Each stage of a kernel writes a separate buffer. `accumulate_in_place` later merges the
 buffers into one.
 """
 
@@ -15,7 +15,7 @@ from inlaid.tensor.analysis.footprint import reads
 from inlaid.tensor.lower import lower
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
-from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
+from inlaid_vta_fpga.compiler.legalize import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 PLANES = 4
@@ -187,7 +187,7 @@ def _product(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def _continued(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.LoopProgram:
-    """Initialise the reduction of each block in `before` from a buffer. The buffer becomes an allocation instead of a result."""
+    """Initialize the reduction of each block in `before` from a buffer. The buffer becomes an allocation instead of a result."""
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.Block) or stmt.name not in before or not isinstance(stmt.init, ir.Store):

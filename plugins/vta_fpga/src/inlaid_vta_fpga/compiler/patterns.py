@@ -1,7 +1,7 @@
 """Operator rules for the int8 operators that VTA supports: convolutions, matrix products by constant weights, sums of two tensors.
 
-A composite includes the requantisation if it is a shift ("conv", "dense"). Otherwise it ends with the int32 sums ("conv_sums",
-"dense_sums") and another target requantises. LOAD pads only with 0, so a `pad` with any other value is not part of the composite
+A composite includes the requantization if it is a shift ("conv", "dense"). Otherwise it ends with the int32 sums ("conv_sums",
+"dense_sums") and another target requantizes. LOAD pads only with 0, so a `pad` with any other value is not part of the composite
 ("conv_outside").
 """
 
@@ -19,7 +19,7 @@ from inlaid.ops.composites import Window, decode_binary, decode_layer, window
 from inlaid.ops.shape import pad
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid_runtime.types import TensorType
-from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places, sizes_of
+from inlaid_vta_fpga.compiler.legalize import LARGEST_LEFT, LIMIT, bound, places, sizes_of
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 LARGEST_PAD = 15
@@ -41,10 +41,10 @@ def rules(options: VtaOptions) -> tuple[OpRule, ...]:
         return OpRule(pattern, name, lambda found: check(found, block))  # type: ignore[arg-type]
 
     return (
-        rule(composites.requantised(padded, 1), "conv", _convolution),
-        rule(composites.requantised(conv, 1), "conv_outside", _convolution),
-        rule(composites.requantised(matmul, -1), "dense", _product),
-        rule(composites.quantised_binary("add"), "add", _sum),
+        rule(composites.requantized(padded, 1), "conv", _convolution),
+        rule(composites.requantized(conv, 1), "conv_outside", _convolution),
+        rule(composites.requantized(matmul, -1), "dense", _product),
+        rule(composites.quantized_binary("add"), "add", _sum),
         rule(composites.exact_binary("add"), "add_exact", _sum),
         rule(composites.biased(padded, 1), "conv_sums", _convolution),
         rule(composites.biased(conv, 1), "conv_sums_outside", _convolution),
@@ -116,14 +116,14 @@ def _geometry(geometry: Window) -> str | None:
 
 
 def _scaled(found: Match, outputs: int) -> str | None:
-    """Return why VTA cannot requantise the sums; None if it can, or if the result is the sums. outputs: output axis of the
+    """Return why VTA cannot requantize the sums; None if it can, or if the result is the sums. outputs: output axis of the
     weights."""
     if "y" not in found:
         return None
     numbers = decode_layer(found.captures)
     shift = places(numbers.factor)
     if shift is None:
-        return "expected requantisation by one right shift for all channels, found another factor"
+        return "expected requantization by one right shift for all channels, found another factor"
     weights = found.constant("w").swapaxes(0, outputs)
     largest = bound(weights, np.resize(numbers.bias, len(weights))) + ((1 << shift) >> 1)
     if largest >= LIMIT:
@@ -154,7 +154,7 @@ def _sum(found: Match, block: int) -> Verdict:
         return Reject("expected an integer addition, found one in float32")
     shift = places(both.factor)
     if shift is None:
-        return Reject("expected requantisation by a right shift, found another factor")
+        return Reject("expected requantization by a right shift, found another factor")
     for side in (both.a, both.b):
         if side.left > LARGEST_LEFT:
             return Reject(f"expected operands shifted left by at most {LARGEST_LEFT} bits, found {side.left}")

@@ -11,7 +11,7 @@ from inlaid.lowering.steps import StepProgram
 from inlaid_runtime.errors import CompileError
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
-from inlaid_vta_fpga.compiler.legalise import BiasStage, Layer, ProductStage, constant_vector, layers
+from inlaid_vta_fpga.compiler.legalize import BiasStage, Layer, ProductStage, constant_vector, layers
 from inlaid_vta_fpga.compiler.schedule import schedule_kernel
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.compiler.tiles import tile_of

@@ -92,7 +92,7 @@ def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
 
 
 def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool, chunks: int) -> None:
-    """Decompose the initialisation of a product, stage its operands, and tensorize it. The `first` stage of a tile starts with a
+    """Decompose the initialization of a product, stage its operands, and tensorize it. The `first` stage of a tile starts with a
     reset per chunk. Each reset waits only for the store of the same chunk."""
     if gemm.parts > 1:
         o, part, lane = s.loops(gemm.block)[-3:]

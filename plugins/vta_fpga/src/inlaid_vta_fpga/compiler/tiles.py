@@ -13,7 +13,7 @@ from itertools import product
 from math import prod, sqrt
 
 from inlaid_runtime.errors import Unsupported
-from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
+from inlaid_vta_fpga.compiler.legalize import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.compiler.schedule import TileSizes
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 

@@ -141,7 +141,7 @@ class _Stream:
 
     A token of a queue pairs an instruction that pushes with an instruction that pops. The numbers of both increase from pair to
     pair, so the k-th pop takes the k-th token and no instruction pushes or pops twice. An instruction waits for its last dependence
-    on a neighbour, unless its module has already waited for that instruction or a later one.
+    on a neighbor, unless its module has already waited for that instruction or a later one.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class _Stream:
         }
 
     def issue(self, instruction: Instruction, source: str, needs: _Needs) -> int:
-        """Issue an instruction that waits for its dependences on neighbours. Returns its number."""
+        """Issue an instruction that waits for its dependences on neighbors. Returns its number."""
         module, number = instruction.module, len(self.items)
         self.items.append(_Issued(instruction, source))
         for (waiting, awaited), (pushed, popped) in self._pairs.items():

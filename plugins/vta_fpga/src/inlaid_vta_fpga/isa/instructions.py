@@ -16,7 +16,7 @@ from inlaid_vta_fpga.isa.config import Memory
 
 
 class Module(IntEnum):
-    """Hardware modules that execute instructions, in pipeline order. Tokens flow only between neighbours in this order."""
+    """Hardware modules that execute instructions, in pipeline order. Tokens flow only between neighbors in this order."""
 
     LOAD = 0
     COMPUTE = 1

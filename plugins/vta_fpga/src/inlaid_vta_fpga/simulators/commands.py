@@ -16,7 +16,7 @@ from inlaid_vta_fpga.simulators.loops import micro_ops
 
 
 class TokenQueue(Enum):
-    """The four token queues. Each leads from one module to a neighbour; the value names both modules."""
+    """The four token queues. Each leads from one module to a neighbor; the value names both modules."""
 
     L2G = "load to compute"
     G2L = "compute to load"
@@ -63,7 +63,7 @@ class Commands:
 
     @staticmethod
     def of(instructions: Sequence[Instruction]) -> Commands:
-        """Split a stream into queues. Raises `KernelFault` for a flag without a neighbour and for a missing or early FINISH."""
+        """Split a stream into queues. Raises `KernelFault` for a flag without a neighbor and for a missing or early FINISH."""
         queues: dict[Module, list[int]] = {module: [] for module in Module}
         pops, pushes = [], []
         for number, instruction in enumerate(instructions):
@@ -96,5 +96,5 @@ class Commands:
 
 def _queues(number: int, queues: tuple[TokenQueue | None, TokenQueue | None], prev: bool, following: bool) -> Queues:
     if (prev and queues[0] is None) or (following and queues[1] is None):
-        raise fault(number, "expected a flag of a neighbouring module, found a *_prev flag of load or a *_next flag of store")
+        raise fault(number, "expected a flag of a neighboring module, found a *_prev flag of load or a *_next flag of store")
     return tuple(queue for queue, used in zip(queues, (prev, following), strict=True) if used and queue is not None)

@@ -123,7 +123,7 @@ class Core:
     def _check_written(self, number: int, memory: Memory, indices: Indices) -> None:
         if self.strict and not (written := self.written[memory].take(indices)).all():
             first = int(indices.reshape(-1)[np.argmin(written)])
-            raise fault(number, f"expected initialised elements of {memory.name}, found {memory.name}[{first}] never written")
+            raise fault(number, f"expected initialized elements of {memory.name}, found {memory.name}[{first}] never written")
 
     def _gemm(self, number: int, gemm: Gemm) -> None:
         dst, src, wgt = self._indices(number, gemm)

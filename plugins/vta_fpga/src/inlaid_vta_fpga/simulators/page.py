@@ -24,7 +24,7 @@ PITCH = 46
 SHOWN = 60
 """Number of compute instructions in the detailed view."""
 ALU = "ALU"
-COLOURS = {
+COLORS = {
     "GEMM": "#2e9e6b",
     RESET: "#9fd3b9",
     ALU: "#e0801f",
@@ -88,12 +88,12 @@ def timeline_page(
         title=title,
         width=WIDTH,
         pitch=PITCH,
-        colours=list(COLOURS.values()),
-        number={name: number for number, name in enumerate(COLOURS)},
+        colors=list(COLORS.values()),
+        number={name: number for number, name in enumerate(COLORS)},
         facts=_facts(timeline, config, timing),
         bars=_bars(timeline, cycles),
-        causes=[name for name in COLOURS if name in causes],
-        kinds=[name for name in COLOURS if name in found],
+        causes=[name for name in COLORS if name in causes],
+        kinds=[name for name in COLORS if name in found],
         lanes=[
             {"name": name, "row": row, "paths": _columns(pieces, name, row, cycles), "boxes": _boxes(pieces, name, window)}
             for row, name in enumerate(names)
@@ -123,7 +123,7 @@ def _facts(timeline: Timeline, config: Config, timing: Timing) -> list[tuple[str
     port = timeline.read_beats / max(1, cycles)
     return [
         ("cycles", f"{cycles:,}", f"{1e3 * cycles / timing.hertz:.3f} ms at {timing.hertz / 1e6:g} MHz"),
-        ("GEMM utilisation", f"{100 * timeline.utilisation:.1f} %", f"{timeline.gemm_uops:,} micro-ops, one per cycle at the peak"),
+        ("GEMM utilization", f"{100 * timeline.utilization:.1f} %", f"{timeline.gemm_uops:,} micro-ops, one per cycle at the peak"),
         ("ALU and reset", f"{timeline.alu_uops + timeline.reset_uops:,}", "micro-ops during which GEMM is idle"),
         ("read port", f"{100 * port:.1f} %", f"{timeline.read_beats:,} beats of {config.bus_bytes} bytes"),
         ("bytes loaded", f"{sum(timeline.loaded.values()):,}", loaded),
@@ -132,11 +132,11 @@ def _facts(timeline: Timeline, config: Config, timing: Timing) -> list[tuple[str
 
 
 def _bars(timeline: Timeline, cycles: int) -> list[dict[str, object]]:
-    """Return one stacked bar per module. The parts of a bar are in the order of `COLOURS`."""
+    """Return one stacked bar per module. The parts of a bar are in the order of `COLORS`."""
     bars: list[dict[str, object]] = []
     for row, (module, activity) in enumerate(timeline.activity.items()):
         parts, x = [], 0.0
-        for name in COLOURS:
+        for name in COLORS:
             share = activity.get(name, 0) / cycles
             if share:
                 parts.append({"name": name, "x": round(x, 2), "width": round(WIDTH * share, 2), "label": f"{100 * share:.1f} %"})
@@ -160,7 +160,7 @@ def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list
     floor = row * PITCH + PITCH - 6
     below = [0.0] * number
     paths = []
-    for name in COLOURS:
+    for name in COLORS:
         steps = []
         for column, share in enumerate(shares.get(name, ())):
             height = share * (PITCH - 10)

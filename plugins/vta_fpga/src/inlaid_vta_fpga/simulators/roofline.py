@@ -122,7 +122,7 @@ def picture(
                 "series": point.series,
                 "name": point.name,
                 "cycles": f"{point.timeline.cycles:,}",
-                "utilisation": f"{100 * point.timeline.utilisation:.1f} %",
+                "utilization": f"{100 * point.timeline.utilization:.1f} %",
                 "intensity": f"{point.intensity:.0f}",
                 "rate": f"{point.rate / GIGA:.1f}",
                 "roof": f"{100 * point.rate / limits.allowed(point.intensity):.0f} %" if point.intensity else "",

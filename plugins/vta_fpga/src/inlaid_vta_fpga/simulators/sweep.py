@@ -117,6 +117,6 @@ def table(points: Sequence[Point]) -> str:
         shape = f"{config.batch}x{config.block}"
         start = f"{'*' if point.efficient else ' '} {shape:>6} {buffers} {config.bus_bytes:>4} {resources.multipliers:>11}"
         start += f" {resources.memory_bits / 2**20:>6.2f} {resources.block_rams:>6}"
-        done = f"{point.timeline.cycles:>12,} {100 * point.timeline.utilisation:>5.1f}%" if point.timeline else point.reason
+        done = f"{point.timeline.cycles:>12,} {100 * point.timeline.utilization:>5.1f}%" if point.timeline else point.reason
         lines.append(f"{start} {done}")
     return "\n".join(lines)

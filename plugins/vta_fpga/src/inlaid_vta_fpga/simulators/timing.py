@@ -87,15 +87,15 @@ class Timeline(Report):
     read_beats: int = 0
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """GEMM micro-ops per cycle; the peak is 1."""
         return self.gemm_uops / self.cycles if self.cycles else 0.0
 
     def to_text(self) -> str:
-        """Format cycles, utilisation, bytes and stalls as text."""
+        """Format cycles, utilization, bytes and stalls as text."""
         read = ", ".join(f"{memory.name} {size:,}" for memory, size in sorted(self.loaded.items()))
         lines = [
-            f"{self.cycles:,} cycles, {100 * self.utilisation:.1f} % of GEMM's peak",
+            f"{self.cycles:,} cycles, {100 * self.utilization:.1f} % of GEMM's peak",
             f"micro-ops: GEMM {self.gemm_uops:,}, reset {self.reset_uops:,}, ALU {self.alu_uops:,}",
             f"bytes: instructions {self.fetched:,}, {read}, stored {self.stored:,}",
         ]

@@ -184,7 +184,7 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
 
 def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
     """Print a saturating conversion of floats to signed integers, or to unsigned integers of less than 32 bits. NaN becomes 0.
-    LLVM's own saturating conversion is scalarised and prevents vectorisation of loops."""
+    LLVM's own saturating conversion is scalarised and prevents vectorization of loops."""
     lanes, (low, high) = a.lanes, target.limits
 
     def number(value: float) -> Value:

@@ -1,4 +1,4 @@
-"""Printing of value expressions, loads and stores, scalar or widened to the lanes of a vectorised loop.
+"""Printing of value expressions, loads and stores, scalar or widened to the lanes of a vectorized loop.
 
 An expression that does not depend on the lane stays scalar. A load whose index has the lane with coefficient 1 is printed as one
 vector load, any other load as a gather. Under a mask, inactive lanes neither access memory nor are bounds-checked.

@@ -217,11 +217,11 @@ step:
   br label %test
 pack:
   %nothing = icmp eq i64 %rest, 0
-  br i1 %nothing, label %zero, label %normalise
+  br i1 %nothing, label %zero, label %normalize
 zero:
   %signed.zero = bitcast i64 %sign to double
   ret double %signed.zero
-normalise:
+normalize:
   %leading = call i64 @llvm.ctlz.i64(i64 %rest, i1 false)
   %room = sub i64 %leading, 11
   %lowest = sub i64 %y.exponent, 1

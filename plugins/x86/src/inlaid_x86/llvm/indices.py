@@ -12,7 +12,7 @@ from inlaid_x86.llvm.values import Value, splat
 
 INDEX = "i64"
 Split = tuple[arith.Expr, int, tuple[tuple[list[int], int], ...]]
-"""A sum of non-constant terms, a constant, and the product of number and step for each unrolled loop. Indices of neighbouring
+"""A sum of non-constant terms, a constant, and the product of number and step for each unrolled loop. Indices of neighboring
 elements share the terms."""
 _Number = int | None
 

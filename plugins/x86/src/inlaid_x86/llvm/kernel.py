@@ -1,7 +1,7 @@
 """Printer of one kernel: a loop program as an LLVM function.
 
 A kernel is `i32 (buffers..., sizes..., context)` and returns 0, or the error code of a failed check. The body of a parallel loop is
-outlined to a function, called back through the context. A vectorised loop is printed by widening its body (see `expressions`).
+outlined to a function, called back through the context. A vectorized loop is printed by widening its body (see `expressions`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from inlaid_x86.llvm.values import Value, memory_type
 STACK_LIMIT = 1 << 16
 """Maximum bytes of a local buffer on the stack."""
 SHORT = 4
-"""Maximum iterations of the remainder of a loop over vectors that LLVM need not vectorise."""
+"""Maximum iterations of the remainder of a loop over vectors that LLVM need not vectorize."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ DEEPEST_NEST = 12
 
 
 def is_explicit(program: ir.LoopProgram, tensor: bool = False) -> bool:
-    """Test whether every innermost loop of a kernel is vectorised, so that LLVM need not vectorise. tensor: accept innermost loops
+    """Test whether every innermost loop of a kernel is vectorized, so that LLVM need not vectorize. tensor: accept innermost loops
     that store only by tensor intrinsics, except those of a register file."""
     stmts = list(ir.walk_stmts(program.body))
     tensor = tensor and not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope not in ("", "register") for stmt in stmts)
@@ -77,7 +77,7 @@ def _is_scalar(loop: ir.For, tensor: bool) -> bool:
 
 
 def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
-    """Rewrite a vectorised loop whose condition holds in only one lane to a scalar statement. Returns None for any other loop.
+    """Rewrite a vectorized loop whose condition holds in only one lane to a scalar statement. Returns None for any other loop.
 
     Works around llvm/llvm-project#179489: LLVM 22 stores four bytes for one lane of a vector truncated to elements of one or two
     bytes.
@@ -294,7 +294,7 @@ class KernelPrinter(ExpressionPrinter):
     def _keep_rolled(self) -> str:
         """Return the metadata of a loop that LLVM must not unroll. Schedules unroll explicitly. Further unrolling helps only
         unscheduled reductions. In other loops it makes compilation two to four times slower without faster code. It makes short
-        rows slower, since LLVM unrolls them before it can vectorise them."""
+        rows slower, since LLVM unrolls them before it can vectorize them."""
         self.declarations["!0"] = '!0 = !{!"llvm.loop.unroll.disable"}'
         name = f"!{len(self.declarations)}"
         self.declarations[name] = f"{name} = distinct !{{{name}, !0}}"
@@ -303,7 +303,7 @@ class KernelPrinter(ExpressionPrinter):
     def _vector_loop(self, loop: ir.For) -> None:
         if not isinstance(loop.extent, arith.Const) or self.lane is not None:
             raise CompileError(
-                f"kernel {self.name}: expected an unnested vectorised loop of constant extent, found {loop.var.name}"
+                f"kernel {self.name}: expected an unnested vectorized loop of constant extent, found {loop.var.name}"
             )
         lanes = loop.extent.value
         if lanes == 0:
@@ -469,7 +469,7 @@ class KernelPrinter(ExpressionPrinter):
 
     def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:
         if self.lane is not None:
-            raise CompileError(f"kernel {self.name}: expected no while loop inside a vectorised loop, found one")
+            raise CompileError(f"kernel {self.name}: expected no while loop inside a vectorized loop, found one")
         p = self.p
         head, inside, done = p.fresh("while"), p.fresh("body"), p.fresh("done")
         p.branch(head)

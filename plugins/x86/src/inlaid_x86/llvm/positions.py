@@ -1,4 +1,4 @@
-"""Row-major positions of elements, and how they depend on the lane of a vectorised loop."""
+"""Row-major positions of elements, and how they depend on the lane of a vectorized loop."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ INTERRUPTED = -1
 """Status of a region that a signal interrupted."""
 MESSAGE_BYTES = 256
 ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
-"""Attributes of entry functions, which turn optimisation off. It takes superlinear time, and entry functions only call kernels."""
+"""Attributes of entry functions, which turn optimization off. It takes superlinear time, and entry functions only call kernels."""
 
 _PARALLEL = """\
 define weak_odr hidden i32 @inlaid_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {

@@ -1,4 +1,4 @@
-"""Recognition of floats rounded to narrow integers, as at the end of quantised operators, to print fewer instructions."""
+"""Recognition of floats rounded to narrow integers, as at the end of quantized operators, to print fewer instructions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from inlaid_x86.llvm.values import Value
 class PrinterState:
     """State of printing a kernel.
 
-    p, index: printers of the current function. pointers: base address of each buffer. In a vectorised loop, lane is the loop
+    p, index: printers of the current function. pointers: base address of each buffer. In a vectorized loop, lane is the loop
     variable, lanes the extent, mask the active lanes (None: all), and private the buffers with a copy per lane. versions count
     stores to each buffer and epoch counts backward jumps; a loaded value stays valid until a count changes. guard: printer of
     bounds checks, None if checks are off.

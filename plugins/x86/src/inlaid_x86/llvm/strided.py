@@ -1,4 +1,4 @@
-"""Strided accesses of a vectorised loop as contiguous ones: columns of squares, every second element, interleaved stores."""
+"""Strided accesses of a vectorized loop as contiguous ones: columns of squares, every second element, interleaved stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StridedAccesses:
         self._transposed: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
 
     def find_squares(self, body: ir.Stmt) -> None:
-        """Find gathers that `column` can replace by loads of rows, in a vectorised loop that consists of stores."""
+        """Find gathers that `column` can replace by loads of rows, in a vectorized loop that consists of stores."""
         state = self._state
         self._squares, self._transposed = {}, {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
@@ -39,7 +39,7 @@ class StridedAccesses:
                     self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
 
     def find_combs(self, body: ir.Stmt) -> None:
-        """Find strided stores that `interleaved` can merge, in a vectorised loop that consists of stores."""
+        """Find strided stores that `interleaved` can merge, in a vectorized loop that consists of stores."""
         self._combs = {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
         if not stores or not all(isinstance(item, ir.Store) for item in stores):

@@ -17,7 +17,7 @@ _SCALAR = {
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 NATIVE = frozenset(_SCALAR) - {"float16", "bfloat16"}
-"""Names of the element types that the printer supports. Other types are legalised to these before printing."""
+"""Names of the element types that the printer supports. Other types are legalized to these before printing."""
 CONVERTED = {"float16": "f16c"}
 """Element types that the printer can convert from and to float32, with the required processor feature."""
 FLUSHED = {"bfloat16": "avx512bf16"}
@@ -42,10 +42,10 @@ class Value:
 
 
 def scalar_type(dtype: DType) -> str:
-    """Return the LLVM type of a value of an element type. Raises `Unsupported` for an element type that must be legalised first."""
+    """Return the LLVM type of a value of an element type. Raises `Unsupported` for an element type that must be legalized first."""
     found = _SCALAR.get(dtype.name)
     if found is None:
-        raise Unsupported(f"expected an element type that LLVM code supports, found {dtype}", remedy="legalise the program first")
+        raise Unsupported(f"expected an element type that LLVM code supports, found {dtype}", remedy="legalize the program first")
     return found
 
 

@@ -6,7 +6,7 @@ PLUGIN_API_VERSION = 3
 MARK = b"#!sentences"
 
 
-def _recognises(model):
+def _recognizes(model):
     return isinstance(model, bytes) and model.startswith(MARK)
 
 
@@ -18,4 +18,4 @@ def _load(source):
 
 @hookimpl
 def inlaid_frontends():
-    return [Frontend("sentences", "Sentences", _load, suffixes=(".sentences",), recognises=_recognises)]
+    return [Frontend("sentences", "Sentences", _load, suffixes=(".sentences",), recognizes=_recognizes)]

@@ -7,7 +7,7 @@ import pytest
 
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
-from inlaid.tensor.transform.legalise import (
+from inlaid.tensor.transform.legalize import (
     EXPONENT_ONLY,
     FORMATS,
     NARROW_INTEGERS,
@@ -15,7 +15,7 @@ from inlaid.tensor.transform.legalise import (
     decode,
     encode,
     integer_to_odd,
-    legalise,
+    legalize,
     round_to_odd,
 )
 from inlaid_runtime.types import DTYPES, dtype
@@ -102,7 +102,7 @@ def test_conversions_that_flush_are_kept_where_asked_for():
     exact = lower([te.compute((4,), lambda i: te.cast(x[i], "bfloat16"), "y")], [x], "exact")
     flushed = lower([te.compute((4,), lambda i: te.cast(te.math("flush", x[i]), "bfloat16"), "y")], [x], "flushed")
     kept, *others = (
-        legalise(program, NATIVE, flushed=frozenset(names))
+        legalize(program, NATIVE, flushed=frozenset(names))
         for program, names in ((flushed, ("bfloat16",)), (flushed, ()), (exact, ("bfloat16",)))
     )
     casts = [node for node in ir.values_in(kept.body) if isinstance(node, ir.Cast)]
@@ -133,7 +133,7 @@ def test_float64_rounds_once_to_float16():
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name not in NATIVE and name != "string"])
-def test_a_legalised_program_moves_and_converts_alike(name):
+def test_a_legalized_program_moves_and_converts_alike(name):
     """Load, select, convert to float32 and back, store: over all codes."""
     of = dtype(name)
     codes = np.arange(16 if of.bits <= 4 else 256, dtype=np.uint8) if of.bytes == 1 else np.arange(0, 65536, 17, dtype=np.uint16)
@@ -144,7 +144,7 @@ def test_a_legalised_program_moves_and_converts_alike(name):
     back = te.compute(x.shape, lambda i: te.select(wide[i] < 1.0, x[i], te.cast(wide[i], of)), "back")
     program = lower([wide, back], [x], name)
     plain = interp.run(program, [codes.view(of.numpy)])
-    narrow = legalise(program, NATIVE)
+    narrow = legalize(program, NATIVE)
     assert all(buffer.dtype.name in NATIVE for buffer in narrow.params)
     legal = interp.run(narrow, [codes.view(carrier(of).numpy)])
     assert same(legal[0], plain[0]).all()
@@ -154,4 +154,4 @@ def test_a_legalised_program_moves_and_converts_alike(name):
 def test_programs_of_native_types_stay_as_they_are():
     x = te.placeholder((4,), "float32", "x")
     program = lower([te.compute((4,), lambda i: x[i] + 1.0, "y")], [x], "add")
-    assert legalise(program, NATIVE) is program
+    assert legalize(program, NATIVE) is program

@@ -19,15 +19,15 @@ from inlaid_runtime.types import TensorType
 
 
 @dataclasses.dataclass(frozen=True)
-class Realised:
-    """The quantised function `main`, and `probe`, a function for measurements. `probe` returns, in order, the stored values of
+class Realized:
+    """The quantized function `main`, and `probe`, a function for measurements. `probe` returns, in order, the stored values of
     observed expressions, the floats of expressions that are never stored, and the model's float32 outputs."""
 
     main: Function
     probe: Function
 
 
-def realise(plan: Plan, scales: Scales, settings: Quantization) -> Realised:
+def realize(plan: Plan, scales: Scales, settings: Quantization) -> Realized:
     """Build the function of a plan, with tables for functions of one stored tensor."""
     work = _Work(plan, scales, settings)
     work.run()
@@ -40,7 +40,7 @@ def realise(plan: Plan, scales: Scales, settings: Quantization) -> Realised:
     outputs = fields[len(watched) :]
     body = tuple_(outputs) if isinstance(plan.main.body, Tuple) else outputs[0]
     shown = [field for field, expr in zip(outputs, plan.outputs, strict=True) if is_real(expr)]
-    return Realised(
+    return Realized(
         function(whole.params, body, plan.main.attrs, span=plan.main.span),
         function(whole.params, tuple_([*fields[: len(watched)], *shown])),
     )

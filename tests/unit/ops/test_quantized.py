@@ -1,4 +1,4 @@
-"""Quantisation."""
+"""Requantization."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def granularities(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], di
 
 @settings(deadline=None, max_examples=150)
 @given(granularities(), st.sampled_from(STORED), st.sampled_from(["float32", "float16", "bfloat16"]), st.booleans(), SEEDS)
-def test_quantise(granularity, to, of, zeroed, seed):
+def test_quantize(granularity, to, of, zeroed, seed):
     shape, scales, attrs = granularity
     x, scale = random_array(seed, shape, of), random_array(seed + 1, scales, of, 0.1, 2)
     points = (random_array(seed + 2, scales, to, -2, 2),) if zeroed else ()
@@ -38,7 +38,7 @@ def test_quantise(granularity, to, of, zeroed, seed):
 
 @settings(deadline=None, max_examples=150)
 @given(granularities(), st.sampled_from((*STORED, "int32")), st.sampled_from(["float32", "float16"]), st.booleans(), SEEDS)
-def test_dequantise(granularity, of, to, zeroed, seed):
+def test_dequantize(granularity, of, to, zeroed, seed):
     shape, scales, attrs = granularity
     x, scale = random_array(seed, shape, of, -5, 5), random_array(seed + 1, scales, to, 0.1, 2)
     points = (random_array(seed + 2, scales, of, -2, 2),) if zeroed else ()
@@ -47,7 +47,7 @@ def test_dequantise(granularity, of, to, zeroed, seed):
 
 @settings(deadline=None, max_examples=80)
 @given(shapes(1), st.sampled_from(["int8", "uint8", "int16", "uint4"]), st.booleans(), SEEDS, st.data())
-def test_requantise(shape, to, per_axis, seed, data):
+def test_requantize(shape, to, per_axis, seed, data):
     axis = data.draw(st.integers(0, len(shape) - 1))
     scales = (shape[axis],) if per_axis else ()
     x = random_array(seed, shape, "int32", -100000, 100000)

@@ -29,7 +29,7 @@ from inlaid.ops.activation import relu
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.elementwise import add, bitwise_xor, maximum, minimum, mul, sub
-from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import concat, pad, reshape, transpose
 from inlaid_runtime import arith
@@ -175,10 +175,10 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     if bias is None and "bias" in found:
         return None
     assert isinstance(product.callee, Operator)
-    # Constant int8 weights that are centred already stay narrow: copies in int32 would take time and memory.
+    # Constant int8 weights that are centerd already stay narrow: copies in int32 would take time and memory.
     narrow = isinstance(w.args[0], Constant) and _type(w.args[0]).dtype.name == "int8"
     narrow = narrow and all(isinstance(point, Constant) and not point.data.any() for point in w.args[2:])
-    total: Expr = _int32_product(product, (_centred(x), w.args[0] if narrow else _centred(w)))
+    total: Expr = _int32_product(product, (_centerd(x), w.args[0] if narrow else _centerd(w)))
     if bias is not None:
         total = add(total, bias, span=found["sum"].span)
     factor = constant(np.asarray(x_scale * w_scale / y_scale, np.float32), span=stored.span)
@@ -228,7 +228,7 @@ def _integer_bias(found: Match, scale: Array) -> Expr | None:
     return bias.args[0] if shaped is None else reshape(bias.args[0], shape=_type(shaped).shape, span=shaped.span)
 
 
-def _centred(stored: Call) -> Expr:
+def _centerd(stored: Call) -> Expr:
     """Subtract the zero point from the quantized values, in int32."""
     x = stored.args[0]
     wide = cast_to(x, "int32")
@@ -271,7 +271,7 @@ def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
         return None
     if not _type(x.args[0]).dtype.is_int or _type(x.args[0]).dtype.bits > 8:
         return None
-    total = reduce_sum(_centred(x), axes=tuple(range(2, _rank(x))), keepdims=True, span=mean.span)
+    total = reduce_sum(_centerd(x), axes=tuple(range(2, _rank(x))), keepdims=True, span=mean.span)
     factor = constant(np.asarray(scales[0] / (scales[1] * np.float32(count)), np.float32), span=stored.span)
     return requantize(total, factor, _zero_point(stored), dtype=stored.attrs.dtype, axis=1, span=stored.span)
 
@@ -320,7 +320,7 @@ def _without_zero_point(found: Match) -> Expr | None:
     product, x, weights, points = found.call("product"), found["x"], found.constant("w"), found.constant("z")
     assert isinstance(product.callee, Operator)
     of = _type(x).dtype
-    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(found["centred"]).shape != _type(x).shape:
+    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(found["centerd"]).shape != _type(x).shape:
         return None
     point = int(points.flat[0])
     if not of.limits[0] <= point <= of.limits[1]:
@@ -388,7 +388,7 @@ SUM_OF_CONSTANTS = Rule(
 _WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int32)
 
 
-def _centred_pattern(name: str, point: str) -> Pattern:
+def _centerd_pattern(name: str, point: str) -> Pattern:
     """Build the pattern of a narrow value cast to int32, optionally minus a constant zero point."""
     wide = is_op("cast")(wildcard().where(_is_narrow).named(name)).where(_is_int32)
     return wide | is_op("sub")(wide, is_const().named(point))
@@ -397,12 +397,12 @@ def _centred_pattern(name: str, point: str) -> Pattern:
 _NARROWING = (
     Rule(
         "zero points of both factors",
-        is_op("matmul")(_centred_pattern("a", "p"), _centred_pattern("b", "q")).where(_is_int32).named("product"),
+        is_op("matmul")(_centerd_pattern("a", "p"), _centerd_pattern("b", "q")).where(_is_int32).named("product"),
         _both_computed,
     ),
     Rule(
         "zero point of the data",
-        is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centred"), is_const().named("w"))
+        is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centerd"), is_const().named("w"))
         .where(_is_int32)
         .named("product"),
         _without_zero_point,

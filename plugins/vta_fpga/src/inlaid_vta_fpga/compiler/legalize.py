@@ -1,4 +1,4 @@
-"""Legalisation of a region's steps to layers: sequences of stages on a tile of accumulators.
+"""Legalization of a region's steps to layers: sequences of stages on a tile of accumulators.
 
 A layer starts with its bias. GEMM adds the bias as the product of a constant vector (1, 127, 127, ...) and a weight block for each
 block of output channels. The bias includes zero points and half a unit for rounding. Products follow, then ALU operations with
@@ -17,7 +17,7 @@ import numpy as np
 from inlaid.lowering.steps import Step
 from inlaid.ops.composites import Layer as Numbers
 from inlaid.ops.composites import Output, decode_binary, decode_layer, window
-from inlaid.ops.requantisation import Factor
+from inlaid.ops.requantization import Factor
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.types import TensorType, Type
 from inlaid_vta_fpga.isa.instructions import AluOp
@@ -82,7 +82,7 @@ class Layer:
 
 
 def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[Layer]:
-    """Legalise the steps of a region to layers. outputs: result buffers of the region. Raises `Unsupported` for a step that is not
+    """Legalize the steps of a region to layers. outputs: result buffers of the region. Raises `Unsupported` for a step that is not
     a composite of this target."""
     uses: dict[int, int] = {}
     for step in steps:
@@ -173,7 +173,7 @@ def _product(step: Step, block: int) -> Layer:
         bias = step.array("bias") if "bias" in step else np.zeros(1, np.int32)
         bias = np.resize(bias.reshape(-1).astype(np.int64), len(weights))
     else:
-        bias, after = _requantised(decode_layer(step.parts), weights)
+        bias, after = _requantized(decode_layer(step.parts), weights)
     packed = pack_weights(weights, block)
     if matrix:
         shape, product = (1, len(packed), 1, sizes[0]), ProductStage(step.buffer("x"), packed)
@@ -199,8 +199,8 @@ def sizes_of(type_: Type) -> tuple[int, ...]:
     return tuple(int(dim) for dim in type_.shape)  # type: ignore[arg-type]
 
 
-def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[AluStage, ...]]:
-    """Return the bias and the ALU stages that requantise. The bias includes half a unit for rounding and, if no sum overflows, the
+def _requantized(numbers: Numbers, weights: Array) -> tuple[Array, tuple[AluStage, ...]]:
+    """Return the bias and the ALU stages that requantize. The bias includes half a unit for rounding and, if no sum overflows, the
     zero point."""
     shift = places(numbers.factor)
     assert shift is not None

@@ -21,7 +21,7 @@ TENSOR = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8}
 
 
 def model(relu: bool, bias: bool, per_channel: bool, x_type: Any, w_type: Any, points: tuple[int, int, int]) -> onnx.ModelProto:
-    """A convolution between dequantisation and quantisation; `points` are the zero points of x, w and y."""
+    """A convolution between dequantization and quantization; `points` are the zero points of x, w and y."""
     rng = np.random.default_rng(0)
     info = np.iinfo(w_type)
     w_scale = rng.uniform(0.001, 0.02, 6 if per_channel else ()).astype(np.float32)

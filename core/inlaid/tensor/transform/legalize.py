@@ -1,6 +1,6 @@
 """Lowers narrow element types that a processor lacks to types that every processor has.
 
-A narrow type is represented by its carrier, the unsigned integer of the same storage size. `legalise` replaces buffers of narrow
+A narrow type is represented by its carrier, the unsigned integer of the same storage size. `legalize` replaces buffers of narrow
 types by buffers of carriers, and conversions, the main operation on narrow values besides moves, by bit arithmetic. Any other
 arithmetic on narrow types is done in float32 (int8 for integers) and rounded once.
 
@@ -60,7 +60,7 @@ def carrier(of: DType) -> DType:
     return dtype(f"uint{of.bytes * 8}")
 
 
-def legalise(
+def legalize(
     program: ir.LoopProgram,
     native: frozenset[str],
     converted: frozenset[str] = frozenset(),
@@ -84,10 +84,10 @@ def legalise(
     }
     if not narrow and all(node.dtype.name in native for node in ir.values_in(program.body)):
         return program
-    return _Legaliser(narrow, native, converted, flushed, wide).program(program)
+    return _Legalizer(narrow, native, converted, flushed, wide).program(program)
 
 
-class _Legaliser(Rewriter):
+class _Legalizer(Rewriter):
     """Rebuilds programs with narrow values represented by their carriers."""
 
     def __init__(
@@ -184,7 +184,7 @@ def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
             return ir.unary(op, *args)
         case ir.Fma():
             return ir.fma(*args)
-    raise AssertionError(f"{type(expr).__name__} of a narrow type must be expanded before legalise")
+    raise AssertionError(f"{type(expr).__name__} of a narrow type must be expanded before legalize")
 
 
 def code_of(value: float | int | bool, of: DType) -> int:

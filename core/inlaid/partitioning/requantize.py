@@ -7,13 +7,13 @@ import numpy as np
 from inlaid.graph.pattern import Match
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import FRACTION, SINGLE
-from inlaid.ops.quantised import dequantize, quantize
-from inlaid.ops.requantisation import Factor, factor
+from inlaid.ops.quantized import dequantize, quantize
+from inlaid.ops.requantization import Factor, factor
 from inlaid.partitioning.accumulate import overflow
-from inlaid.plugins.contract import HALF_EVEN, Quantisation
+from inlaid.plugins.contract import HALF_EVEN, Requantization
 
 
-def unlike(found: Match, having: Quantisation) -> str | None:
+def unlike(found: Match, having: Requantization) -> str | None:
     """Return the reason why a target with some integer arithmetic cannot run a composite; None if it can."""
     wide = overflow(found, having.accumulator_bits)
     if wide is not None or not having.roundings:
@@ -22,7 +22,7 @@ def unlike(found: Match, having: Quantisation) -> str | None:
     if dequantize in callees and quantize in callees and HALF_EVEN not in having.roundings:
         return _rounds(HALF_EVEN, having)
     for call in found.calls:
-        # A right shift is a requantisation only if a pattern of `inlaid.ops.composites` marks it as such.
+        # A right shift is a requantization only if a pattern of `inlaid.ops.composites` marks it as such.
         asked = factor(call) if call.callee is not shift_right or found.get("scaled") is call else None
         reason = None if asked is None else _unfit(asked, having)
         if reason is not None:
@@ -30,15 +30,15 @@ def unlike(found: Match, having: Quantisation) -> str | None:
     return None
 
 
-def _rounds(rounding: str, having: Quantisation) -> str:
-    return f"it requantises with rounding {rounding}, but the target supports {' and '.join(having.roundings)}"
+def _rounds(rounding: str, having: Requantization) -> str:
+    return f"it requantizes with rounding {rounding}, but the target supports {' and '.join(having.roundings)}"
 
 
-def _unfit(asked: Factor, having: Quantisation) -> str | None:
+def _unfit(asked: Factor, having: Requantization) -> str | None:
     if asked.rounding not in having.roundings:
         return _rounds(asked.rounding, having)
     if asked.per_channel and not having.per_channel:
-        return "it requantises per channel, but the target supports only one factor per tensor"
+        return "it requantizes per channel, but the target supports only one factor per tensor"
     used = asked.multipliers != 0
     multipliers, shifts = [int(value) for value in asked.multipliers[used]], asked.shifts[used].astype(np.int64)
     room = np.zeros(len(multipliers), np.int64)
@@ -49,9 +49,9 @@ def _unfit(asked: Factor, having: Quantisation) -> str | None:
     zeros = np.array([(value & -value).bit_length() - 1 for value in multipliers], np.int64)
     bits, shifts = FRACTION - zeros - room, shifts - room
     if bits.max(initial=0) > having.multiplier_bits:
-        return f"it requantises with {bits.max()}-bit multipliers, but the target supports {having.multiplier_bits} bits"
+        return f"it requantizes with {bits.max()}-bit multipliers, but the target supports {having.multiplier_bits} bits"
     if having.shifts is not None and shifts.size:
         low, high = having.shifts
         if not low <= shifts.min() <= shifts.max() <= high:
-            return f"it requantises with shifts from {shifts.min()} to {shifts.max()}, but the target supports {low} to {high}"
+            return f"it requantizes with shifts from {shifts.min()} to {shifts.max()}, but the target supports {low} to {high}"
     return None

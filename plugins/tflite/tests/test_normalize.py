@@ -1,4 +1,4 @@
-"""Softmax, normalisations and pools beside LiteRT."""
+"""Softmax, normalizations and pools beside LiteRT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid_tflite.convert.normalise import CONVERTERS as NORMALISE
+from inlaid_tflite.convert.normalize import CONVERTERS as NORMALIZE
 from inlaid_tflite.convert.pool import CONVERTERS as POOL
 
 from .build import Options, Tensor, drawn, same, single
@@ -24,10 +24,10 @@ RESULTS = {
 """The scale and the zero point that LiteRT wants of a result."""
 
 
-@pytest.mark.parametrize(("name", "of"), cases(NORMALISE))
+@pytest.mark.parametrize(("name", "of"), cases(NORMALIZE))
 @FEW
 @given(seeds)
-def test_normalisation(name: str, of: str, seed: int) -> None:
+def test_normalization(name: str, of: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     shape = (*map(int, generator.integers(1, 4, 3)), int(generator.integers(1, 40)))
     a = stands_for(of, generator, -1)

@@ -1,4 +1,4 @@
-"""Softmax and normalisations."""
+"""Softmax and normalizations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
 from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, tensor_of, widened
 from inlaid.ops.elementwise import abs, add, div, equal, mul, sqrt, sub, where
-from inlaid.ops.normalise import batch_norm, layer_norm, log_softmax, lrn, moments, rms_norm, softmax
+from inlaid.ops.normalize import batch_norm, layer_norm, log_softmax, lrn, moments, rms_norm, softmax
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import reshape
 from inlaid_onnx.node import Converter, Node, as_float32
@@ -48,7 +48,7 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
 
 
 def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
-    """Normalise by the statistics of the batch, and update the running statistics.
+    """Normalize by the statistics of the batch, and update the running statistics.
 
     The other outputs are the running mean and variance and, before opset 14, the statistics of the batch.
     """
@@ -57,8 +57,8 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     axes = (0, *range(2, rank))
     wide = widened(x)
     batch_mean = mean(wide, axes)
-    centred = sub(wide, expand_dims(batch_mean, *axes))
-    batch_variance = mean(mul(centred, centred), axes)
+    centerd = sub(wide, expand_dims(batch_mean, *axes))
+    batch_variance = mean(mul(centerd, centerd), axes)
     y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon)
     momentum = node.real("momentum", 0.9)
 
@@ -164,9 +164,9 @@ def _mean_variance_norm(node: Node) -> Expr:
     """Convert MeanVarianceNormalization: (x - mean) / (standard deviation + 1e-9) over the axes, in the working dtype."""
     x = widened(node.input(0))
     axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
-    centred = sub(x, mean(x, axes, keepdims=True))
-    deviation = sqrt(mean(mul(centred, centred), axes, keepdims=True))
-    return cast_to(div(centred, add(deviation, scalar(as_float32(1e-9), tensor_of(x).dtype))), node.dtype(0))
+    centerd = sub(x, mean(x, axes, keepdims=True))
+    deviation = sqrt(mean(mul(centerd, centerd), axes, keepdims=True))
+    return cast_to(div(centerd, add(deviation, scalar(as_float32(1e-9), tensor_of(x).dtype))), node.dtype(0))
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -1,4 +1,4 @@
-"""Softmax and normalisations."""
+"""Softmax and normalizations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_layer_norm_of_symbolic_sizes() -> None:
     check_decomposition(ops.layer_norm, x, scale, shapes=((n, m), (m,)), axis=1, **tolerance("float32"))
 
 
-def test_normalisations_refuse() -> None:
+def test_normalizations_refuse() -> None:
     x = normal((2, 3, 4))
     raises_for(ops.softmax, "out of range", x, axis=3)
     raises_for(ops.softmax, "kind float", x.astype(np.int32), axis=1)
@@ -89,7 +89,7 @@ def test_normalisations_refuse() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 4)])
-def test_normalisations_of_nothing(shape: tuple[int, int]) -> None:
+def test_normalizations_of_nothing(shape: tuple[int, int]) -> None:
     """Warnings are errors here: the mean of no elements gives none."""
     for operator in (ops.layer_norm, ops.rms_norm):
         assert check(operator, normal(shape), normal(shape[1:]), axis=1)[0].shape == shape

@@ -1,4 +1,4 @@
-"""Quantisation: real value = (stored value - zero point) * scale. NaN is stored as zero.
+"""Quantization: real value = (stored value - zero point) * scale. NaN is stored as zero.
 
 Scale and zero point have the same shape: 0-d (per tensor); 1-d, one element per index of `axis` (per channel); or, with
 `block_size` b > 0, the shape of the data with ceil(d / b) in place of the extent d of `axis`, one element per block of b elements.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inlaid.lowering.kernels.finish import finish
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
-from inlaid.tensor.transform.generalise import generalise
+from inlaid.tensor.transform.generalize import generalize
 
 OPERATIONS = ("add", "sub", "mul", "min", "max", "shl", "shr", "and", "or", "xor")
 INPUT = np.arange(-8, 8, dtype=np.int32) * 12_345
@@ -35,7 +35,7 @@ NUMBERS = st.one_of(st.integers(-2, 3), st.integers(-(1 << 31), (1 << 31) - 1))
 def test_members_of_a_group_are_what_they_were(operations, data, of):
     many = [data.draw(st.lists(NUMBERS, min_size=len(operations), max_size=len(operations))) for _ in range(3)]
     programs = [program(operations, numbers, of=of) for numbers in many]
-    groups = generalise(programs, 8)
+    groups = generalize(programs, 8)
     assert sorted(number for general in groups for number in general.members) == [0, 1, 2]
     for general in groups:
         for number, values in general.members.items():
@@ -45,7 +45,7 @@ def test_members_of_a_group_are_what_they_were(operations, data, of):
 
 
 def test_integers_that_always_go_together_are_one():
-    (general,) = generalise([program(("add", "max"), (number, number)) for number in (7, -5, 7)], 1)
+    (general,) = generalize([program(("add", "max"), (number, number)) for number in (7, -5, 7)], 1)
     assert general.members == {0: (7,), 1: (-5,), 2: (7,)}
     assert [(size.lower, size.upper) for size in general.program.sizes] == [(-5, 7)]
 
@@ -57,6 +57,6 @@ def test_shapes_divisors_and_too_many_integers_keep_programs_apart():
         (program(("add",), (1,)), program(("sub",), (2,)), 8),
         (program(("add", "mul"), (1, 2)), program(("add", "mul"), (3, 4)), 1),
     ):
-        first, second = generalise([one, two], most)
+        first, second = generalize([one, two], most)
         assert (first.program, second.program) == (one, two)
         assert (first.members, second.members) == ({0: ()}, {1: ()})

@@ -1,4 +1,4 @@
-"""Softmax and normalisations."""
+"""Softmax and normalizations."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _power(base: ir.Expr, exponent: float) -> ir.Expr:
 
 @dataclass(frozen=True)
 class LayerNormAttrs(Attrs):
-    """`axis`: the first of the normalised axes. `epsilon`: a constant added to the variance or mean square."""
+    """`axis`: the first of the normalized axes. `epsilon`: a constant added to the variance or mean square."""
 
     axis: int
     epsilon: float = 1e-5
@@ -207,9 +207,9 @@ def _mean_array(x: Array, axis: int) -> Array:
 @quiet
 def _reference_layer_norm(attrs: LayerNormAttrs, x: Array, scale: Array, bias: Array | None = None) -> Array:
     wide = widen_array(x)
-    centred = wide - _mean_array(wide, attrs.axis)
-    variance = _mean_array(centred * centred, attrs.axis)
-    result = centred / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
+    centerd = wide - _mean_array(wide, attrs.axis)
+    variance = _mean_array(centerd * centerd, attrs.axis)
+    result = centerd / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
     return as_array(result if bias is None else result + widen_array(bias), from_numpy(x.dtype))
 
 
@@ -232,17 +232,17 @@ def _mean(x: te.Tensor, axis: int, value: Callable[..., ir.Expr], name: str) -> 
 
 def _compute_layer_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
     axis, acc = attrs.axis, working_dtype(x.dtype)
-    centre = _mean(x, axis, lambda *i: widen(x[i]), "layer_norm_mean")
+    center = _mean(x, axis, lambda *i: widen(x[i]), "layer_norm_mean")
 
     def square(*i: arith.Var) -> ir.Expr:
-        centred = widen(x[i]) - centre[i[:axis]]
-        return centred * centred
+        centerd = widen(x[i]) - center[i[:axis]]
+        return centerd * centerd
 
     variance = _mean(x, axis, square, "layer_norm_variance")
     inverse = te.compute(variance.shape, lambda *i: 1.0 / te.unary("sqrt", variance[i] + attrs.epsilon), "layer_norm_inverse")
 
     def element(*i: arith.Var) -> ir.Expr:
-        value = (widen(x[i]) - centre[i[:axis]]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
+        value = (widen(x[i]) - center[i[:axis]]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
         return te.cast(value if bias is None else value + te.cast(broadcast_read(bias, x.shape, i), acc), x.dtype)
 
     made: te.Tensor = te.compute(x.shape, element, "layer_norm")
@@ -265,11 +265,11 @@ def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> 
 def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
     """Return (standardised x, mean, 1 / sqrt(variance + epsilon)). The last two keep the reduced axes with extent 1."""
     of = tensor_of(x).dtype
-    centre = mean(x, axes, keepdims=True)
-    centred = sub(x, centre)
-    deviation = sqrt(add(mean(mul(centred, centred), axes, keepdims=True), scalar(epsilon, of)))
+    center = mean(x, axes, keepdims=True)
+    centerd = sub(x, center)
+    deviation = sqrt(add(mean(mul(centerd, centerd), axes, keepdims=True), scalar(epsilon, of)))
     inverse = div(scalar(1, of), deviation)
-    return mul(centred, inverse), centre, inverse
+    return mul(centerd, inverse), center, inverse
 
 
 def _decompose_layer_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:

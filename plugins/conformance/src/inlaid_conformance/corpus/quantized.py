@@ -1,4 +1,4 @@
-"""Examples of quantisation and of random number operators."""
+"""Examples of quantization and of random number operators."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant, function, post_order, tuple_, var
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
-from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
+from inlaid.passes.canonicalize_quantized import narrow_integers, quantize_integers
 from inlaid.passes.decompose import decompose
 from inlaid.passes.fold_constants import fold_constants
 from inlaid.passes.simplify import simplify
@@ -57,7 +57,7 @@ WEIGHTS = RNG.integers(-100, 100, (4, 2, 3, 3)).astype(np.int8)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("point", [0, 7])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_convolution_between_quantisations(bound: str | None, per_channel: bool, point: int, bias: bool) -> None:
+def test_a_convolution_between_quantizations(bound: str | None, per_channel: bool, point: int, bias: bool) -> None:
     x = var("x", TensorType((1, 3 - 1, 6, 6), "uint8"))
     w_scale = np.asarray([0.5, 0.25, 0.125, 1]) if per_channel else np.asarray(0.5)
     w = dequantized(constant(WEIGHTS), w_scale, np.zeros_like(w_scale))
@@ -80,7 +80,7 @@ def test_a_convolution_between_quantisations(bound: str | None, per_channel: boo
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_transposed_convolution_between_quantisations(per_channel: bool, groups: int) -> None:
+def test_a_transposed_convolution_between_quantizations(per_channel: bool, groups: int) -> None:
     x = var("x", TensorType((1, 4, 5, 6), "uint8"))
     stored = RNG.integers(-100, 100, (4, 3, 4, 4)).astype(np.int8)
     w_scale = np.asarray([0.5, 0.25, 1]) if per_channel else np.asarray(0.5)
@@ -123,9 +123,9 @@ def test_transposed_weights_stay_stored() -> None:
 def test_the_form_that_integer_operators_are_imported_in() -> None:
     x = var("x", TensorType((1, 2, 5, 5), "uint8"))
     wide = ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(9)))
-    centred = ops.sub(ops.cast(constant(WEIGHTS), dtype="int32"), constant(np.int32(3)))
+    centerd = ops.sub(ops.cast(constant(WEIGHTS), dtype="int32"), constant(np.int32(3)))
     bias = constant(np.arange(4, dtype=np.int32).reshape(4, 1, 1))
-    target = function([x], ops.add(ops.conv(wide, centred, pads=(1, 1, 1, 1)), bias))
+    target = function([x], ops.add(ops.conv(wide, centerd, pads=(1, 1, 1, 1)), bias))
     result = canonical(target)
     assert operators(result) == ["pad", "conv", "add"]
     data = RNG.integers(0, 255, (1, 2, 5, 5)).astype(np.uint8)
@@ -146,7 +146,7 @@ def test_moves_happen_on_stored_values() -> None:
 
 
 @pytest.mark.parametrize("change", ["scale", "point", "dtype", "unknown", "negative"])
-def test_moves_between_different_quantisations_stay(change: str) -> None:
+def test_moves_between_different_quantizations_stay(change: str) -> None:
     x = var("x", TensorType((2, 3), "uint8"))
     scale = var("s", TensorType((), "float32"))
     if change == "unknown":

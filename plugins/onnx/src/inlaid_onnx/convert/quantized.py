@@ -1,4 +1,4 @@
-"""Quantised operators, converted to the canonical form: integer operators with int32 results, then `requantize`."""
+"""Quantized operators, converted to the canonical form: integer operators with int32 results, then `requantize`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.ops.compose import cast_to, scalar, tensor_of
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import clip, div, equal, maximum, minimum, mul, neg, round, sub, where
 from inlaid.ops.linear import matmul
-from inlaid.ops.quantised import dequantize, quantize, requantize
+from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_max, reduce_min
 from inlaid.ops.shape import reshape
 from inlaid_onnx.convert.conv import convolution
@@ -20,7 +20,7 @@ from inlaid_onnx.node import Converter, Node
 from inlaid_onnx.proto import dtype_of
 from inlaid_runtime.types import DType, dtype
 
-# --- quantise, dequantise ---------------------------------------------------------------------------------------------
+# --- quantize, dequantize ---------------------------------------------------------------------------------------------
 
 
 def _is_per_tensor(node: Node, index: int) -> bool:
@@ -169,7 +169,7 @@ def _qlinear_matmul(node: Node) -> Expr:
     if tensor_of(scale).rank < 2:
         last = max(tensor_of(total).rank - 1, 0)
         return requantize(total, div(scale, result), zero_point, dtype=to.name, axis=last)
-    # Scales per row and per column are not a requantisation along one axis, so the product is scaled in float32.
+    # Scales per row and per column are not a requantization along one axis, so the product is scaled in float32.
     return quantize(mul(cast_to(total, "float32"), scale), result, zero_point, dtype=to.name)
 
 

@@ -24,7 +24,7 @@ class General:
     members: Mapping[int, tuple[int, ...]]
 
 
-def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
+def generalize(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
     """Group programs that differ only in signed integers, in the order of the groups' first members. At most `most` integers may
     differ in a group: constants in values, or arguments of intrinsics (zero points, multipliers, shifts). Shapes, extents and
     indices are equal, so the loops run as fast as before. Takes time linear in the total size of the programs."""

@@ -1,4 +1,4 @@
-"""Composites of integers: types inside of them are derived, and targets that lack their requantisation do not take them."""
+"""Composites of integers: types inside of them are derived, and targets that lack their requantization do not take them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, is_op, wildcard
-from inlaid.ops.composites import quantised_matmul, quantised_mean
+from inlaid.ops.composites import quantized_matmul, quantized_mean
 from inlaid.partitioning.accumulate import magnitudes, overflow
 from inlaid.partitioning.annotate import Candidate, annotate
-from inlaid.plugins import OpRule, Quantisation, Reject, Target
+from inlaid.plugins import OpRule, Reject, Requantization, Target
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
 
@@ -32,10 +32,10 @@ def layer(rounding: str, multiplier: int = 1_234_567_891, shifts: tuple[int, ...
     return ops.cast(ops.clip(moved, minimum=-128.0, maximum=127.0), dtype="int8")
 
 
-def verdict(body: ir.Expr, having: Quantisation | None = None, dtypes: tuple[str, ...] = ("int8",)) -> str:
+def verdict(body: ir.Expr, having: Requantization | None = None, dtypes: tuple[str, ...] = ("int8",)) -> str:
     """What a target says of the last operator: "" where it takes the layer."""
     candidate = Candidate(
-        Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(dtypes), quantisation=having or Quantisation()
+        Target("a"), (OpRule(quantized_matmul(), "product"),), frozenset(dtypes), requantization=having or Requantization()
     )
     found = annotate(ir.function([X], body), (candidate,))
     last = found.verdicts[id(found.calls[-1])][0]
@@ -52,7 +52,7 @@ def test_weights_are_stored_too() -> None:
     assert verdict(layer("up", weights="int16")) == "as product: element type int16 is not among its capabilities"
 
 
-FIXED = Quantisation(("up", "once"), multiplier_bits=31, shifts=(-8, 0), per_channel=False)
+FIXED = Requantization(("up", "once"), multiplier_bits=31, shifts=(-8, 0), per_channel=False)
 
 
 @pytest.mark.parametrize(
@@ -61,29 +61,29 @@ FIXED = Quantisation(("up", "once"), multiplier_bits=31, shifts=(-8, 0), per_cha
         (layer("up"), FIXED, ""),
         (layer("half_even"), FIXED, "rounding half_even, but the target supports up and once"),
         (layer("away"), FIXED, "rounding away, but the target supports up and once"),
-        (layer("up", shifts=(-4, -3, -4)), FIXED, "requantises per channel, but the target supports only one factor per tensor"),
+        (layer("up", shifts=(-4, -3, -4)), FIXED, "requantizes per channel, but the target supports only one factor per tensor"),
         (layer("up", shifts=(-4, -4, -4)), FIXED, ""),
         (layer("up", shifts=(-9,)), FIXED, "shifts from -9 to -9, but the target supports -8 to 0"),
-        (layer("up"), Quantisation(("up",), 16), "31-bit multipliers, but the target supports 16 bits"),
-        (layer("up", 0x5A5A << 16), Quantisation(("up",), 16), ""),
-        (layer("once", 0x5A5A, (12,)), Quantisation(("once",), 16, (-8, 0)), ""),
-        (layer("once", 1 << 30), Quantisation(("once",), 1), ""),
-        (layer("once_away", 0x5A5A, (12,)), Quantisation(("once_away",), 16, (-8, 0)), ""),
-        (layer("once_away"), Quantisation(("once",)), "rounding once_away, but the target supports once"),
-        (layer("once", 1 << 29, (-7,)), Quantisation(("once",), 1, (-7, 0)), "2-bit multipliers, but the target supports 1 bits"),
+        (layer("up"), Requantization(("up",), 16), "31-bit multipliers, but the target supports 16 bits"),
+        (layer("up", 0x5A5A << 16), Requantization(("up",), 16), ""),
+        (layer("once", 0x5A5A, (12,)), Requantization(("once",), 16, (-8, 0)), ""),
+        (layer("once", 1 << 30), Requantization(("once",), 1), ""),
+        (layer("once_away", 0x5A5A, (12,)), Requantization(("once_away",), 16, (-8, 0)), ""),
+        (layer("once_away"), Requantization(("once",)), "rounding once_away, but the target supports once"),
+        (layer("once", 1 << 29, (-7,)), Requantization(("once",), 1, (-7, 0)), "2-bit multipliers, but the target supports 1 bits"),
     ],
 )
-def test_a_target_takes_the_requantisation_that_it_has(body: ir.Expr, having: Quantisation, reason: str) -> None:
+def test_a_target_takes_the_requantization_that_it_has(body: ir.Expr, having: Requantization, reason: str) -> None:
     found = verdict(body, having)
     assert found == ("" if not reason else found) and reason in found and bool(found) == bool(reason)
 
 
 def test_the_composites_reason_stands_alone_for_all_of_its_operators() -> None:
     body = layer("away")
-    candidate = Candidate(Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(["int8"]), quantisation=FIXED)
+    candidate = Candidate(Target("a"), (OpRule(quantized_matmul(), "product"),), frozenset(["int8"]), requantization=FIXED)
     found = annotate(ir.function([X], body), (candidate,))
     reasons = {found.verdicts[id(call)][0].reason for call in found.calls}  # type: ignore[union-attr]
-    assert reasons == {"as product: it requantises with rounding away, but the target supports up and once"}
+    assert reasons == {"as product: it requantizes with rounding away, but the target supports up and once"}
 
 
 def summed(weights: np.ndarray, bias: int, of: str = "int8", rounding: str = "up") -> ir.Expr:
@@ -118,8 +118,8 @@ def both_computed(depth: object) -> ir.Expr:
 
 
 PATTERNS = (
-    quantised_matmul(),
-    quantised_mean(),
+    quantized_matmul(),
+    quantized_mean(),
     is_op("cast")(is_op("matmul")(wildcard(), wildcard())),
 )
 
@@ -127,9 +127,11 @@ PATTERNS = (
 def refused(body: ir.Expr, bits: int, roundings: tuple[str, ...] = ()) -> str:
     """What a target with accumulators of some width says of a composite."""
     rules = tuple(OpRule(pattern, f"rule{number}") for number, pattern in enumerate(PATTERNS))
-    having = Quantisation(roundings, accumulator_bits=bits)
+    having = Requantization(roundings, accumulator_bits=bits)
     params = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Var)]
-    found = annotate(ir.function(params, body), (Candidate(Target("a"), rules, frozenset(["int8", "uint8"]), quantisation=having),))
+    found = annotate(
+        ir.function(params, body), (Candidate(Target("a"), rules, frozenset(["int8", "uint8"]), requantization=having),)
+    )
     last = found.verdicts[id(found.calls[-1])][0]
     return last.reason if isinstance(last, Reject) else ""
 

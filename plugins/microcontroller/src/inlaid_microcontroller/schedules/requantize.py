@@ -1,4 +1,4 @@
-"""Requantisation, the epilogue of most integer kernels: int8(clamp((sum + bias) * fixed-point factor + zero point))."""
+"""Requantization, the epilogue of most integer kernels: int8(clamp((sum + bias) * fixed-point factor + zero point))."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROUNDINGS = ("up", "away")
 
 
 @dataclass(frozen=True)
-class Requantised:
-    """A matched requantisation. bias, multiplier, shift: buffers with one number per output channel. rounding: see
+class Requantized:
+    """A matched requantization. bias, multiplier, shift: buffers with one number per output channel. rounding: see
     `inlaid.ops.fixed_point`. zero, low, high: zero point and limits of the result."""
 
     bias: ir.Buffer
@@ -33,20 +33,20 @@ class Requantised:
 
 
 @cache
-def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
-    """Return the semantics of the intrinsic that requantises `lanes` sums."""
+def requantization(lanes: int, rounding: str) -> ir.LoopProgram:
+    """Return the semantics of the intrinsic that requantizes `lanes` sums."""
     total, bias, multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("total", "bias", "multiplier", "shift"))
     zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
     out, i = ir.Buffer("out", (lanes,), INT8), Var("i")
     loads = (ir.load(buffer, (i,)) for buffer in (total, bias, multiplier, shift))
-    value = requantised_value(*loads, *(ir.load(scalar, ()) for scalar in (zero, low, high)), rounding=rounding)
+    value = requantized_value(*loads, *(ir.load(scalar, ()) for scalar in (zero, low, high)), rounding=rounding)
     body = ir.For(i, arith.wrap(lanes), ir.Store(out, (i,), value))
-    return ir.LoopProgram("requantise", (total, bias, multiplier, shift, zero, low, high), (out,), body)
+    return ir.LoopProgram("requantize", (total, bias, multiplier, shift, zero, low, high), (out,), body)
 
 
 @cache
 def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
-    """Return the semantics of the intrinsic that requantises `rows` (pixels) of `lanes` sums, initialised with their biases."""
+    """Return the semantics of the intrinsic that requantizes `rows` (pixels) of `lanes` sums, initialized with their biases."""
     total = ir.Buffer("total", (rows, lanes), INT32)
     multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("multiplier", "shift"))
     zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
@@ -60,10 +60,10 @@ def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
     return ir.LoopProgram("rescale", (total, multiplier, shift, zero, low, high), outs, body)
 
 
-def requantised_value(
+def requantized_value(
     total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr, *, rounding: str
 ) -> ir.Expr:
-    """Return the expression that requantises a sum."""
+    """Return the expression that requantizes a sum."""
     return _limited(_value(total, bias, multiplier, shift, rounding=rounding), zero, low, high)
 
 
@@ -75,8 +75,8 @@ def _value(total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, *
     return fixed_value(total + bias, multiplier, shift, rounding)
 
 
-def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
-    """Match a value that requantises a sum. Returns None for any other value."""
+def requantized(value: ir.Expr, total: ir.Buffer) -> Requantized | None:
+    """Match a value that requantizes a sum. Returns None for any other value."""
     match value:
         case ir.Cast(
             dtype=of,
@@ -100,7 +100,7 @@ def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
     shift = next(node for node in loads if node not in (sums[0], bias, multiplier))
     for rounding in ROUNDINGS:
         if structurally_equal(_alone(inner), _alone(_value(sums[0], bias, multiplier, shift, rounding=rounding))):
-            return Requantised(bias.buffer, multiplier.buffer, shift.buffer, rounding, int(zero), int(low), int(high))
+            return Requantized(bias.buffer, multiplier.buffer, shift.buffer, rounding, int(zero), int(low), int(high))
     return None
 
 

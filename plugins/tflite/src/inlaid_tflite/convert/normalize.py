@@ -1,4 +1,4 @@
-"""Softmax and normalisations."""
+"""Softmax and normalizations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from inlaid_tflite.node import Converter, Node, typed
 from inlaid_tflite.table import interpolate, precise, table_16
 
 LEAST = 1e-6
-"""Minimum divisor in the normalisation of floats. It replaces a smaller norm."""
+"""Minimum divisor in the normalization of floats. It replaces a smaller norm."""
 L2_BITS = 7
-"""Fraction bits of a normalised 8-bit row."""
+"""Fraction bits of a normalized 8-bit row."""
 REACH = 10.0
 """Range of the table of exponentials of int16: differences from the maximum, down to -REACH."""
 
@@ -25,7 +25,7 @@ REACH = 10.0
 def _axis(node: Node) -> int:
     rank = len(node.tensor(0).shape)
     if rank == 0:
-        raise node.error("expected a tensor of rank >= 1 to normalise, got a scalar")
+        raise node.error("expected a tensor of rank >= 1 to normalize, got a scalar")
     return rank - 1
 
 
@@ -77,8 +77,8 @@ def _softmax_16(node: Node, beta: np.float32) -> Expr:
         zeros = ops.add(zeros, ops.cast(ops.less(ops.cast(total, dtype="int64"), constant(np.int64(1 << bit))), dtype="int32"))
     raised = ops.shift_left(ops.cast(total, dtype="int64"), ops.cast(ops.sub(zeros, number(1)), dtype="int64"))
     sums = ops.shift_right(ops.add(raised, constant(np.int64(1 << 13))), constant(np.int64(14)))
-    centred = ops.sub(ops.cast(sums, dtype="int32"), number((1 << 15) + (1 << 16)))
-    kept = ops.cast(ops.clip(centred, minimum=float(limits.min), maximum=float(limits.max)), dtype="int16")
+    centerd = ops.sub(ops.cast(sums, dtype="int32"), number((1 << 15) + (1 << 16)))
+    kept = ops.cast(ops.clip(centerd, minimum=float(limits.min), maximum=float(limits.max)), dtype="int16")
     inverse = ops.cast(interpolate(inverses, kept), dtype="int32")
     places = ops.cast(ops.sub(number(31), zeros), dtype="int64")
     half = ops.shift_left(constant(np.int64(1)), ops.sub(places, constant(np.int64(1))))

@@ -1,4 +1,4 @@
-"""Models in eight bits: the float ones after ONNX Runtime's static quantiser, as its documentation has it done.
+"""Models in eight bits: the float ones after ONNX Runtime's static quantizer, as its documentation has it done.
 
 Activations become uint8, each with one scale, which the range of seeded inputs gives; weights become int8, with a scale for each
 output channel. The operators stay those of floats, between DequantizeLinear and QuantizeLinear ("QDQ"): whoever runs the model
@@ -25,7 +25,7 @@ SAMPLES = 4
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
-def quantised(
+def quantized(
     model: onnx.ModelProto, feeds: Callable[[int], Arrays], signed: bool = False, per_channel: bool = True
 ) -> onnx.ModelProto:
     """The model with QuantizeLinear and DequantizeLinear around its operators. `feeds(seed)` are inputs to take ranges from.
@@ -66,14 +66,14 @@ def quantised(
 
 def _up_to_date(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in the operators of `OPSET`, since those before 13 have no scale for each channel; and with weights that are not
-    inputs too, as the oldest format had them, which the quantiser would take for inputs."""
+    inputs too, as the oldest format had them, which the quantizer would take for inputs."""
     given = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model if given >= OPSET else onnx.version_converter.convert_version(model, OPSET))
     fixed.ir_version = max(model.ir_version, IR_VERSION)
     for node in fixed.graph.node:
         if node.op_type == "Sum" and len(node.input) == 2:
-            node.op_type = "Add"  # which the quantiser knows
+            node.op_type = "Add"  # which the quantizer knows
     known = {item.name for item in fixed.graph.initializer}
     inputs = [item for item in fixed.graph.input if item.name not in known]
     del fixed.graph.input[:]

@@ -1,4 +1,4 @@
-"""A uniform description of requantisation, independent of the operators that compute it."""
+"""A uniform description of requantization, independent of the operators that compute it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import FRACTION, fixed_points, multiply_fixed
-from inlaid.ops.quantised import requantize
+from inlaid.ops.quantized import requantize
 from inlaid.plugins.contract import HALF_EVEN, ONCE
 from inlaid_runtime.records import dataclass
 
