@@ -104,9 +104,7 @@ class PluginRegistry(Registry[TargetSpec]):
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
         if found.requantization.accumulator_bits < 2:
             problem = f"expected accumulators of at least 2 bits, got {found.requantization.accumulator_bits}"
-            raise PluginError(
-                f"capabilities: {problem}", plugin=owner, remedy="give Requantization.accumulator_bits, 32 by default"
-            )
+            raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give accumulator_bits, 32 by default")
         return found
 
     @functools.cached_property
