@@ -95,9 +95,13 @@ def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ())
 
 
 def find_contraction(program: ir.LoopProgram) -> Contraction | None:
-    """Match a kernel as a contraction; None if the kernel is not a contraction, or has blocks before the reduction."""
+    """Match a kernel as a contraction; None if the kernel is not a contraction, has no elements, or has blocks before the
+    reduction."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or not anchor.reduced:
+        return None
+    # Tiles have at least one row and one column, whose positions are not compared with an extent of 0.
+    if any(item.extent == arith.ZERO for item in anchor.spatial):
         return None
     if any(block.predicate != arith.ONE for block in (anchor.block, *anchor.after)):
         return None
