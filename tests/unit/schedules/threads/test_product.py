@@ -90,6 +90,14 @@ def test_products_of_any_size(m, k, n, able):
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_rows_are_no_product(rows, able):
+    """A tile has a row, whose position is not compared with an extent of 0: it would be read and stored out of bounds."""
+    for depth in (5, 1031):
+        held_to_the_interpreter(kernel(relu_of, ((rows, depth), F32), ((depth, 67), F32)), able)
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 @pytest.mark.parametrize("parts", [1, 2])
 def test_sizes_need_not_be_known(able, parts):
     sizes = [{M: 5, K: 7, N: 9}, {M: 0, K: 3, N: 9}, {M: 5, K: 0, N: 9}, {M: 33, K: 1, N: 1}, {M: 8, K: 16, N: 64}]
