@@ -58,7 +58,9 @@ def build(output: Path) -> list[Path]:
         file.unlink()
     environment = {"SOURCE_DATE_EPOCH": commit_time(), **os.environ}
     for folder in folders():
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), str(folder)]
+        # A wheel is built from the checkout: from an archive, hatchling declares one spelling of an extra, and pip below 23.3
+        # compares extras literally.
+        command = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "--outdir", str(output), str(folder)]
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
     return sorted([*output.glob("inlaid*.whl"), *output.glob("inlaid*.tar.gz")])
 

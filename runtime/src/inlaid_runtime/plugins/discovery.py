@@ -27,7 +27,7 @@ DISABLED = "INLAID_DISABLED_PLUGINS"
 """Environment variable with names of plugins not to load, separated by commas."""
 
 CORE = "inlaid-core"
-CHANGES = 'the table of names in section "Changed" of CHANGELOG.md'
+CHANGES = "the table of names in docs/development-log.md"
 """Distribution of the core. Its plugins have precedence over others of the same name."""
 
 MARK = f"{PROJECT}_impl"
