@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import Environment
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
 from inlaid.graph import ir
+from inlaid_runtime.execution.c_source import find_compiler
 from inlaid_runtime.types import TensorType
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
 LIMIT = 5_000_000
 """Bytes that the runtime may take besides numpy, compiled Python files included."""
 COMPILER = ("click", "inlaid", "jinja2", "llvmlite", "onnx", "rich", "tflite")
@@ -71,6 +75,20 @@ def test_the_core_without_x86_compiles_for_the_reference(checkout, furnished, pa
         furnished.run(furnished.python, "-c", tflite, folder=furnished.folder)
     done = "print(inlaid.compile(f).regions[0].target)"
     assert furnished.run(furnished.python, "-W", "ignore", "-c", make + done, folder=furnished.folder).strip() == "reference"
+
+
+def test_a_vendors_run_half_with_the_runtime_alone(checkout, furnished, tmp_path):
+    if find_compiler() is None:
+        pytest.skip("there is no C compiler: apt-get install gcc")
+    vendor = ROOT / "examples" / "acme"
+    furnished.pip("install", "--no-build-isolation", "./runtime", "./core", "--no-deps", vendor, folder=checkout)
+    save = "inlaid.compile(inlaid.function([x], inlaid.ops.relu(x)), targets=['acme_vector']).save('relu.inlaid')"
+    make = f"import inlaid; x = inlaid.var('x', (1, 3)); {save}"
+    furnished.run(furnished.python, "-c", make, folder=furnished.folder)
+    bare = Environment(tmp_path / "bare" / "venv")
+    bare.fetch("numpy", "ml_dtypes", "pluggy", "hatchling")
+    bare.pip("install", "--no-build-isolation", "./runtime", "--no-deps", vendor, folder=checkout)
+    bare.run(bare.python, "-c", RUN, furnished.folder / "relu.inlaid", folder=bare.folder)
 
 
 LACKING = """
