@@ -38,6 +38,7 @@ class Queue:
     work: deque[Callable[[], None] | Event] = field(default_factory=deque)
     failed: InlaidError | None = None
     captured: list[Callable[[], None]] | None = None
+    released: bool = False
 
 
 @dataclass
@@ -111,7 +112,7 @@ class Machine(CapturingDevice):
     @property
     def live(self):
         """Bytes that are allocated."""
-        return sum(memory.size for memory in self._memory.values())
+        return sum([memory.size for memory in list(self._memory.values())])  # a collection of garbage may free some
 
     def view(self, tensor: DeviceTensor, alignment: int = 64):
         """The elements of a tensor, for what is done on the device."""
@@ -126,13 +127,16 @@ class Machine(CapturingDevice):
     # --- queues -----------------------------------------------------------------------------------------------------------
 
     def queue(self):
+        queue = Queue(self)  # a collection of garbage may release other queues here, which replaces the list
         with self._lock:
-            self._queues.append(Queue(self))
-            return self._queues[-1]
+            self._queues.append(queue)
+        return queue
 
     def release(self, queue):
+        """Forget a queue once its work is done."""
         with self._lock:
-            self._queues = [other for other in self._queues if other is not queue]
+            queue.released = True
+            self._queues = [other for other in self._queues if other.work or not other.released]
 
     def event(self, queue):
         event = Event(queue)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inlaid.plugins.registry import PluginRegistry
     from inlaid_conformance.target_under_test import TargetUnderTest
     from inlaid_runtime.artifact import TensorSpec
+    from inlaid_runtime.plugins import Device
 
 COMPILER, CONTRACT = "inlaid", "inlaid.plugins"
 """Package that a process must not import if it only runs models, but for the contract, which a module of both halves imports."""
@@ -80,9 +81,20 @@ def alternate(request: Request) -> Json:
     """Make two queues of the target's device wait for each other in turn. Returns a description of a fault, if any."""
     from inlaid_conformance.levels.devices import alternate
 
+    return _on_device(request, alternate)
+
+
+def release(request: Request) -> Json:
+    """Release queues of the target's device that have work. Returns a description of a fault, if any."""
+    from inlaid_conformance.levels.devices import release
+
+    return _on_device(request, release)
+
+
+def _on_device(request: Request, use: Callable[[Device], str | None]) -> Json:
     tested = _subject(request)
     device = tested.registry.runtime(tested.target).device()
-    return None if device is None else alternate(device)
+    return None if device is None else use(device)
 
 
 def run_packages(request: Request) -> Json:
@@ -219,6 +231,7 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
     "resident": resident,
     "collections": collections,
     "alternate": alternate,
+    "release": release,
     "packages": run_packages,
     "kernels": run_kernels,
     "libraries": run_libraries,
