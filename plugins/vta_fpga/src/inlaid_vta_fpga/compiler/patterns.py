@@ -92,7 +92,7 @@ def _convolution(found: Match, block: int) -> Verdict:
         return Reject(f"expected 1 group, since GEMM sums over all input channels, found {attrs.groups}")
     if channels < LEAST_CHANNELS:
         return Reject(f"expected at least {LEAST_CHANNELS} input channels to fill the {block} lanes of a block, found {channels}")
-    reason = _geometry(geometry) or _scaled(found, 0)
+    reason = _geometry(geometry) or _scaled(found, 0) or _padding(found, block)
     if reason is not None:
         return Reject(reason)
     inputs, taps = -(-channels // block), geometry.kernel[0] * geometry.kernel[1]
@@ -115,6 +115,21 @@ def _geometry(geometry: Window) -> str | None:
     return None
 
 
+def _padding(found: Match, block: int) -> str | None:
+    """Return why the padding of channels to the lanes of a block would not be 0; None if it would."""
+    channels = _tensor(found).shape[1]
+    assert isinstance(channels, int)
+    if "y" not in found or not channels % block:
+        return None
+    layer = "w" in found
+    output = decode_layer(found.captures).output if layer else decode_binary(found.captures).output
+    if output.least <= 0 <= output.greatest:
+        return None
+    return (
+        f"expected bounds around 0, the padding of {channels} channels to {block} lanes, found {output.least} to {output.greatest}"
+    )
+
+
 def _scaled(found: Match, outputs: int) -> str | None:
     """Return why VTA cannot requantize the sums; None if it can, or if the result is the sums. outputs: output axis of the
     weights."""
@@ -135,7 +150,7 @@ def _scaled(found: Match, outputs: int) -> str | None:
 
 
 def _product(found: Match, block: int) -> Verdict:
-    reason = _operands(found, 2) or _scaled(found, 1)
+    reason = _operands(found, 2) or _scaled(found, 1) or _padding(found, block)
     if reason is not None:
         return Reject(reason)
     depth = int(found.constant("w").shape[0])
@@ -164,6 +179,9 @@ def _sum(found: Match, block: int) -> Verdict:
     largest = operands + abs(both.bias) + ((1 << shift) >> 1) + (abs(both.output.zero_point) << shift)
     if largest >= LIMIT:
         return Reject(f"expected sums that fit int32 with the zero point of the result, found up to {largest}")
+    reason = _padding(found, block)
+    if reason is not None:
+        return Reject(reason)
     return Accept(_elements(found, block) * 7 / CLOCK_HZ)
 
 
